@@ -20,7 +20,7 @@ namespace seqpoint {
 
 class ChangeSignal {
  public:
-  // After a change. Whoever waits looks at its condition again.
+  // Call it after a change: each waiting thread checks its condition again.
   void NotifyAll() { changed_.notify_all(); }
 
   // `mutex` is held before, after, and while `condition` is asked. False: `timeout`, of at most

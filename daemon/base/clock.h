@@ -1,8 +1,8 @@
-// Clock: the time of day, and a time that nobody sets.
+// Clock: the time of day, and a monotonic time.
 //
-// Intervals (commits, heartbeats, waits, retention of what nobody came for) are measured by
-// MonotonicNs: the wall clock may be set back or forward at any moment. WallNs is for moments that
-// people read, and for what must be compared over restarts of the machine.
+// Intervals (commits, heartbeats, waits, retention) are measured by MonotonicNs: the wall clock may
+// be set back or forward at any moment. WallNs is for times that people read, and for times that
+// are compared over restarts of the machine.
 //
 // Threading: thread-safe.
 #ifndef DAEMON_BASE_CLOCK_H_
@@ -19,7 +19,7 @@ class Clock {
   virtual ~Clock() = default;
   // Since 1970.
   virtual int64_t WallNs() const { return Read(CLOCK_REALTIME); }
-  // Since the machine was started; the library's stamps of heartbeats are on it, too.
+  // Since the machine was started. The library's heartbeats use the same clock.
   virtual int64_t MonotonicNs() const { return Read(CLOCK_MONOTONIC); }
 
   // The machine's.

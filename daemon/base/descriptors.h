@@ -1,5 +1,5 @@
-// The descriptors that the daemon may have, and how many of its peers may share them. All kinds of
-// peers are bounded, so that the store, imports and logs never find the last one taken.
+// The descriptors that the daemon may have, and the number of its peers that may share them. All
+// kinds of peers are bounded, so that descriptors are left for the store, imports and logs.
 // Threading: call RaiseDescriptorLimit before there are threads.
 #ifndef DAEMON_BASE_DESCRIPTORS_H_
 #define DAEMON_BASE_DESCRIPTORS_H_
@@ -24,7 +24,7 @@ struct DescriptorShares {
 // connected and not said who they are.
 inline constexpr size_t kOwnDescriptors = 192;
 inline constexpr size_t kLeastDescriptors = 256;
-// More of them would be stopped by memory and threads.
+// Memory and threads do not allow more.
 inline constexpr size_t kMostProcesses = 1024;
 inline constexpr size_t kMostApiConnections = 512;
 

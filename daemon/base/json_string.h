@@ -1,4 +1,4 @@
-// Pieces of JSON text for those who write it by hand.
+// Pieces of JSON text for code that writes it without a library.
 //
 // Threading: free functions. Ownership: values only.
 #ifndef DAEMON_BASE_JSON_STRING_H_

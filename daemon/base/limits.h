@@ -1,7 +1,6 @@
-// Limits on texts that strangers send: over the API, over inject.sock, in rings and in stores that
-// an earlier version wrote. Names that tell one job from another are refused when they are too
-// long; texts that only describe are cut.
-// Threading: constants and pure functions.
+// Limits on texts from outside: over the API, over inject.sock, and in rings. Names that identify a
+// job are refused when they are too long; texts that only describe are cut. Threading: constants
+// and pure functions.
 #ifndef DAEMON_BASE_LIMITS_H_
 #define DAEMON_BASE_LIMITS_H_
 
@@ -16,7 +15,7 @@ namespace seqpoint {
 inline constexpr size_t kMaxJobNameBytes = 255;  // and of a run id; the library cuts there, too
 inline constexpr size_t kMaxHostBytes = 255;
 inline constexpr size_t kMaxCommandBytes = 4096;
-inline constexpr size_t kMaxWordBytes = 4096;  // any other text of a request, where none is said
+inline constexpr size_t kMaxWordBytes = 4096;  // any other text, unless stated otherwise
 inline constexpr size_t kMaxReplyTextBytes = size_t{16} << 10;  // any text of a reply
 inline constexpr size_t kMaxMetricSetsBytes = size_t{256} << 10;
 // Kernel, NVTX and graph names of a process: a thousand times what programs were seen to have.
@@ -33,8 +32,8 @@ inline std::string ClipText(std::string text, size_t most) {
   return text + " ...";
 }
 
-// InvalidArgument for a text that cannot name a job or a run: it would be another one's, or end a
-// line too early.
+// InvalidArgument for a text that cannot name a job or a run: it is too long, or would break a
+// line.
 inline absl::Status CheckJobText(const char* field, const std::string& text) {
   if (text.size() > kMaxJobNameBytes) {
     return absl::InvalidArgumentError(
@@ -48,7 +47,7 @@ inline absl::Status CheckJobText(const char* field, const std::string& text) {
   return absl::OkStatus();
 }
 
-// InvalidArgument where a new job cannot have this name or run id, from wherever it comes.
+// InvalidArgument where a new job cannot have this name or run id.
 inline absl::Status CheckNewJob(const std::string& name, const std::string& run_id) {
   if (name.empty()) return absl::InvalidArgumentError("name is empty; a job needs one");
   if (absl::Status status = CheckJobText("name", name); !status.ok()) return status;

@@ -1,4 +1,4 @@
-// How many times a run has the lengths that were said of it.
+// How many times a run has the lengths of its horizon.
 #ifndef DAEMON_BASE_REPEATS_H_
 #define DAEMON_BASE_REPEATS_H_
 

@@ -1,8 +1,8 @@
-// RetryWhileTaken: tries what fails with AlreadyExists for as long as another daemon has it.
+// RetryWhileTaken: repeats an attempt that fails with AlreadyExists while another daemon holds the
+// resource.
 //
-// A daemon that was killed keeps its locks and sockets until the kernel has taken its memory apart;
-// the next one may be there before.
-// Threading: none of its own.
+// A killed daemon keeps its locks and sockets until the kernel has freed its memory; the next
+// daemon may start before. Threading: none of its own.
 #ifndef DAEMON_BASE_RETRY_H_
 #define DAEMON_BASE_RETRY_H_
 
@@ -16,7 +16,7 @@
 
 namespace seqpoint {
 
-// Returns what `attempt`, a function that returns an absl::StatusOr, returned last.
+// Returns the last result of `attempt`, a function that returns an absl::StatusOr.
 template <typename Attempt>
 auto RetryWhileTaken(absl::Duration patience, const Attempt& attempt) -> decltype(attempt()) {
   constexpr absl::Duration kPause = absl::Milliseconds(20);

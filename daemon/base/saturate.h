@@ -1,6 +1,5 @@
-// Counts and durations that a hostile process may say: they stop growing at a limit, and none of
-// them turns negative.
-// Threading: pure functions.
+// Counts and durations from a process that may be hostile: they stop growing at a limit, and never
+// become negative. Threading: pure functions.
 #ifndef DAEMON_BASE_SATURATE_H_
 #define DAEMON_BASE_SATURATE_H_
 

@@ -22,7 +22,7 @@ T Quantile(std::vector<T> values, double share) {
   return values[at];
 }
 
-// Of an even number of values the upper one of the middle two; `otherwise` without values.
+// The middle value, or the upper of the middle two; `otherwise` without values.
 template <typename T>
 T Median(std::vector<T> values, T otherwise = T{}) {
   return values.empty() ? otherwise : Quantile(std::move(values), 0.5);

@@ -40,8 +40,8 @@ bool IsText(std::string_view line) {
   return true;
 }
 
-// "2 * a + b", or "(2 * a + b)". `divided`: beside a "/", where a sum has to stand in parentheses,
-// as it would else mean something else to whoever reads it.
+// "2 * a + b", or "(2 * a + b)". `divided`: next to a "/", where a sum needs parentheses to be read
+// as it is meant.
 absl::StatusOr<std::vector<Term>> ParseTerms(absl::string_view text, bool divided) {
   std::vector<Term> terms;
   text = absl::StripAsciiWhitespace(text);
@@ -150,7 +150,7 @@ class Parser {
     return absl::OkStatus();
   }
 
-  // At the end of a set. `line`: where what is wrong stands.
+  // Checks a set at its end. `line`: the line that an error names.
   absl::Status Finish(int* line) const {
     if (sets.empty()) return absl::OkStatus();
     *line = set_line;

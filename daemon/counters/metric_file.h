@@ -20,7 +20,7 @@ namespace seqpoint::counters {
 
 inline constexpr size_t kMaxMetricFileBytes = 64 << 10;
 
-// Error: InvalidArgument, "NAME:LINE: what is wrong, and the way out".
+// Error: InvalidArgument, "NAME:LINE: the mistake, and the way out".
 absl::StatusOr<std::vector<OwnSet>> ParseMetricFile(std::string_view text, std::string_view name);
 
 }  // namespace seqpoint::counters

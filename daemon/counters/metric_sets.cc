@@ -18,7 +18,7 @@ namespace {
 enum class Dram { kNone, kReadWrite, kOpReadWrite };
 enum class Links { kNone, kPcie, kNvlink, kBoth };
 
-// What differs between chips. Longer beginnings come first.
+// The differences between chips. Longer prefixes come first.
 struct Chip {
   absl::string_view prefix;
   absl::string_view example;  // empty: an exception within a family

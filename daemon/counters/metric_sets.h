@@ -1,11 +1,11 @@
-// Metric sets: what a person asks for by name, and the one-pass configurations that collect it on
+// Metric sets: sets of metrics with a name, and the one-pass configurations that collect them on
 // one GPU.
 //
-// A configuration is a list of metrics the hardware collects in a single pass, so that every value
-// of it comes from one and the same iteration. A metric that alone needs several passes is in no
-// set. Ratios are never collected: they are built from their counters after projection. Metric
-// names are those of the CUPTI Profiler Host API; host_library_test asks the real host library for
-// the pass count of each configuration, on every chip and for both backends.
+// A configuration is a list of metrics that the hardware collects in a single pass, so that all its
+// values come from the same iteration. A metric that needs several passes by itself is in no set.
+// Ratios are never collected: they are built from their counters after projection. Metric names are
+// those of the CUPTI Profiler Host API; host_library_test asks the real host library for the pass
+// count of each configuration, on every chip and for both backends.
 //
 // Threading: pure functions. Ownership: values.
 #ifndef DAEMON_COUNTERS_METRIC_SETS_H_
@@ -70,7 +70,7 @@ struct MetricSet {
   friend bool operator==(const MetricSet&, const MetricSet&) = default;
 };
 
-// What a person wrote into a file (docs/using/counters.md).
+// A set from a user's file (docs/using/counters.md).
 struct OwnSet {
   std::string name;
   std::string sentence;
@@ -86,19 +86,20 @@ inline constexpr uint16_t kFirstOwnConfigId = 256;  // shipped ones are below
 
 // The chips that the shipped sets are made for, one of each family: "GH100", "GA100", ...
 const std::vector<std::string>& KnownChips();
-// Of a family that these are of.
+// The family of these metrics.
 bool IsKnownChip(std::string_view name);
 
-// All shipped sets, as `chip` offers them to `backend`. Of an unknown chip, what all have.
+// All shipped sets, as `chip` offers them to `backend`. For an unknown chip, the sets that all
+// chips have.
 std::vector<MetricSet> MetricSets(std::string_view chip, Backend backend);
 
 // Error: NotFound, naming the sets there are.
 absl::StatusOr<MetricSet> FindMetricSet(std::string_view name, std::string_view chip,
                                         Backend backend);
 
-// What a job that wants all of these collects: their configurations one after the other, each
-// ratio once. `own` sets come before shipped ones of the same name. Errors: NotFound, as above;
-// InvalidArgument, when the sets together have more configurations than a job can have.
+// The set that a job collects which wants all of these: their configurations one after the other,
+// each ratio once. `own` sets come before shipped ones of the same name. Errors: NotFound, as
+// above; InvalidArgument, when the sets together have more configurations than a job can have.
 absl::StatusOr<MetricSet> CombineMetricSets(const std::vector<std::string>& names,
                                             const std::vector<OwnSet>& own, std::string_view chip,
                                             Backend backend);
@@ -116,11 +117,11 @@ std::vector<Term> CudaCoreOperations(char format);
 absl::StatusOr<Metric> OwnMetric(std::string_view name);
 
 inline constexpr char kRangeTime[] = "gpu__time_duration.sum";
-// Does the metric grow with the time of the range alone, whatever runs in it? (The time, elapsed
-// cycles, the most that a unit could have done.)
+// Whether the metric grows with the time of the range alone, whatever runs in it: the time, elapsed
+// cycles, the peak of a unit.
 bool CountsElapsedTime(std::string_view metric);
 
-// Error: InvalidArgument, naming the set and what is wrong with it.
+// Error: InvalidArgument, with the set and the mistake.
 absl::Status CheckOwnSet(const OwnSet& set);
 
 }  // namespace seqpoint::counters

@@ -1,6 +1,6 @@
-// The roofline of a chip: the one-pass configurations that tell a kernel's time, its bytes of
-// device memory and its floating point operations with their peaks, and where a kernel stands from
-// their sums. What the peaks are: docs/using/counters.md.
+// The roofline of a chip: the one-pass configurations that measure a kernel's time, its bytes of
+// device memory and its floating point operations with their peaks, and the place of a kernel from
+// their sums. docs/using/counters.md explains the peaks.
 //
 // Threading: pure functions. Ownership: values.
 #ifndef DAEMON_COUNTERS_ROOFLINE_H_

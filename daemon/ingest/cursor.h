@@ -1,6 +1,6 @@
-// Cursor: how far a ring was read, as the store keeps it beside the results
-// (docs/formats/shared-ring.md, "Reading, cursors, restart"). Holds no position in the future of
-// what was delivered: whoever resumes from it gets every later record, and none twice.
+// Cursor: how far a ring was read, as the store keeps it with the results
+// (docs/formats/shared-ring.md, "Reading, cursors, restart"). It never points beyond the delivered
+// records: a reader that resumes from it gets every later record, and none twice.
 //
 // Threading, ownership: plain data.
 #ifndef SEQPOINT_DAEMON_INGEST_CURSOR_H_

@@ -220,7 +220,8 @@ absl::Status InjectServer::Start(const std::string& directory) {
 }
 
 InjectServer::~InjectServer() {
-  // Who hears that we are gone connects again at once: to the next daemon, not to this one.
+  // A process that notices the end connects again at once: it has to reach the next daemon, not
+  // this one.
   if (bound_) unlink(path_.c_str());
   CloseFd(listen_fd_);
   while (!peers_.empty()) Remove(peers_.begin()->first);

@@ -8,8 +8,8 @@
 //
 // The owner drives everything from one loop: RunOnce() serves the socket and reports processes that
 // came and went; between calls it polls the rings. A process is gone when its pidfd says so, or,
-// where it has none (another pid namespace), when its connection ends. A connection that ends
-// alone is only a process that will connect again: same ring, same reader.
+// where it has none (another pid namespace), when its connection ends. Otherwise the end of a
+// connection means that the process will connect again: same ring, same reader.
 //
 // Threading: one thread. Ownership: owns the socket, its lock file and all connections; the handler
 // is the caller's and outlives the server.
@@ -47,7 +47,7 @@ class InjectServer {
   class Handler {
    public:
     virtual ~Handler() = default;
-    // Not OK: the process is refused, and told the message.
+    // Not OK: the process is refused, and gets the message.
     virtual absl::Status OnProcess(AcceptedProcess process) = 0;
     // Nothing writes into the ring of this process any more.
     virtual void OnGone(uint64_t id) = 0;
@@ -71,7 +71,7 @@ class InjectServer {
 
   // Readable when RunOnce has something to do.
   int PollFd() const { return epoll_fd_; }
-  // Serves what is there, after waiting for it at most `timeout_ms` (0: not at all).
+  // Serves the pending events, after waiting for one at most `timeout_ms` (0: not at all).
   void RunOnce(int timeout_ms);
 
   const std::string& path() const { return path_; }

@@ -257,9 +257,9 @@ PollResult RingReader::Poll(RingSink& sink, uint64_t now_ns, uint64_t most_recor
   return result;
 }
 
-// A thread's records keep their order: it closes a chunk before it takes the number of the next. So
-// only chunks whose number was taken before the scan are let in, and the latest is looked at first;
-// whoever sees records of the one then sees all of the one before.
+// A thread's records keep their order: it closes a chunk before it takes the number of the next.
+// Only chunks whose number was taken before the scan are read, the latest first. A reader that sees
+// records of a chunk then sees all of the chunk before.
 void RingReader::ScanDirectory() {
   const uint64_t end = Load(header_->next_chunk_sequence);
   for (uint32_t index = 0; index < chunks_.size(); ++index) {
@@ -374,7 +374,7 @@ bool RingReader::ReadChunks(RingSink& sink, uint64_t now_ns) {
     RaiseGiveUp(now_ns);
     RunReorder(sink);
   }
-  if (records_left_ == 0) {  // what was not looked at is no hole
+  if (records_left_ == 0) {  // chunks that were not scanned are no holes
     Flush(sink);
     return false;
   }

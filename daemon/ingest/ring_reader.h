@@ -37,7 +37,7 @@
 
 namespace seqpoint::ingest {
 
-// Who gets the records. Spans are valid during the call only.
+// Receives the records. Spans are valid during the call only.
 class RingSink {
  public:
   virtual ~RingSink() = default;
@@ -97,8 +97,9 @@ class RingReader {
   RingReader(const RingReader&) = delete;
   RingReader& operator=(const RingReader&) = delete;
 
-  // Before the first Poll: goes on behind `cursor`, and frees what it has finished. Without it,
-  // reading begins with what the ring still holds. InvalidArgument: the cursor of another ring.
+  // Call it before the first Poll: reading goes on after `cursor`, and the space before it is
+  // freed. Without it, reading starts with the records that the ring still holds. InvalidArgument:
+  // the cursor of another ring.
   absl::Status Resume(const Cursor& cursor);
 
   // Hands over everything that was published before the call, but no more than `most_records`
@@ -127,7 +128,7 @@ class RingReader {
     uint32_t consumed = 0;
     bool active = false;  // open or closed, and not freed by us
     bool closed = false;
-    bool bad = false;  // made no sense; left alone from then on
+    bool bad = false;  // chunks with invalid contents; no longer read
   };
 
   RingReader(uint8_t* memory, size_t bytes, bool mapped, const RingReaderOptions& options);

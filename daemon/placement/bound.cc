@@ -13,7 +13,7 @@ double Ratio(double gain, double cost) { return cost > 0 ? gain / cost : kInfini
 
 using Part = double Class::*;
 
-// Those with the most of `gain` for the least of `cost` first.
+// Items with the most of `gain` for the least of `cost` come first.
 void SortByRatio(Part gain, Part cost, std::vector<const Class*>* classes) {
   std::sort(classes->begin(), classes->end(), [&](const Class* a, const Class* b) {
     return Ratio(a->*gain, a->*cost) > Ratio(b->*gain, b->*cost);
@@ -60,8 +60,8 @@ double LoadBound(const ClassGraph& graph) {
   if (largest == kInfinity) return kInfinity;
   double low = largest;
   if (graph.cpus > 0) {
-    // Bytes that no accelerator holds go to the cores: the least time for them is all of it but
-    // what the others can keep.
+    // Bytes that no accelerator holds go to the cores: their least time is the time of all classes
+    // without those that the accelerators can keep.
     SortByRatio(&Class::cpu_time, &Class::memory_bytes, &either);
     const double moved = LeastLeft(either, graph.accelerators * graph.memory_bytes,
                                    &Class::cpu_time, &Class::memory_bytes);

@@ -10,8 +10,8 @@ namespace seqpoint::placement {
 
 // The largest of: each class where it is fastest; the work of all classes, if it could be divided
 // at will over all devices and cost no transfers; what cores must do because it does not fit into
-// the accelerators. Of ColorClasses for any placement, of ContiguousClasses for contiguous ones.
-// Infinite: a class can run nowhere.
+// the accelerators. ColorClasses bound any placement, ContiguousClasses contiguous ones. Infinite:
+// a class can run nowhere.
 double LoadBound(const ClassGraph& graph);
 
 // Whether a class may run on an accelerator: supported, and not larger than its memory.

@@ -65,10 +65,10 @@ void Regroup(const std::vector<int>& group, Grouping* groups) {
   for (int& of : groups->of) of = group[of];
 }
 
-// Groups without time that exchange data with one other group alone join it: that saves transfers
-// and costs nothing (performTrivialNodeOptimizations; the published program also binds memory so).
-// One whose memory may be too much for its neighbor's device stays apart, and so does one that
-// cannot run where its neighbor can.
+// Groups without time that exchange data with only one other group join it: that saves transfers
+// and costs nothing (performTrivialNodeOptimizations; the published program also binds memory in
+// this way). A group whose memory may be too much for its neighbor's device stays separate, and so
+// does one that cannot run where its neighbor can.
 std::vector<int> MergeFree(const Problem& problem, const Grouping& groups) {
   std::vector<bool> free(groups.count, true), supported(groups.count, true);
   double memory_bytes = 0;

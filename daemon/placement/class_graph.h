@@ -14,7 +14,7 @@
 
 namespace seqpoint::placement {
 
-// The time of what a device cannot do.
+// The time of a class that a device cannot run.
 inline constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 // Sums over its operators, forward and backward.

@@ -27,7 +27,7 @@ constexpr double kFirstGap = 0.02;
 constexpr double kGapGrowth = 16;
 
 // No stage may cut a net whose transfer is above the limit. More than this many limits are not
-// counted: beside a transfer of 1e16 a time of 1 would be lost.
+// counted: next to a transfer of 1e16 a time of 1 would be lost.
 constexpr double kTooMuch = 2;
 
 // A number of devices of each kind, and the largest load with which they can do an ideal.
@@ -281,8 +281,8 @@ class Program {
     }
   }
 
-  // The number of accelerators, at least and at most, that may do an ideal with this work beside so
-  // many cores; the rest is for the other devices.
+  // The number of accelerators, at least and at most, that may do an ideal with this work together
+  // with so many cores; the rest is for the other devices.
   struct Range {
     double least = 0;
     double most = 0;
@@ -331,8 +331,8 @@ class Program {
     return Useful(done, &found);
   }
 
-  // Those that may become a whole placement, without those that others beat: no more devices of
-  // either kind, and no more load.
+  // Keeps those that may become a whole placement, without those that others beat with no more
+  // devices of either kind and no more load.
   std::vector<State> Useful(double done, std::vector<State>* found) const {
     std::sort(found->begin(), found->end(), [](const State& a, const State& b) {
       if (a.load != b.load) return a.load < b.load;

@@ -3,7 +3,7 @@
 // Source: Tarnawski et al., NeurIPS 2020, section 4 (max-load, contiguous). best[a][c][ideal] is
 // the smallest largest-load with which a accelerators and c cores do the ideal: one of them does
 // its last stage, a difference of two ideals, the others the rest. Devices of a kind are alike.
-// docs/using/placement.md, "Methods", says what is left out of the walk, and why.
+// docs/using/placement.md, "Methods", explains the parts that the walk leaves out.
 //
 // Threading: free functions, which may start threads of their own. Ownership: values.
 #ifndef SEQPOINT_DAEMON_PLACEMENT_EXACT_H_

@@ -28,7 +28,7 @@ class Ideals {
   static std::optional<Ideals> List(const std::vector<std::vector<int>>& predecessors, int64_t most,
                                     const std::function<bool()>& stop);
 
-  // Those of a chain: the first classes, so many of them.
+  // The ideals of a chain: its first classes, by their number.
   static Ideals OfChain(int classes);
 
   int classes() const { return classes_; }

@@ -128,8 +128,9 @@ Judgement Judge(const Problem& problem, const Placement& placement) {
 
 namespace {
 
-// As the published program cuts what is not contiguous: the piece of an operator is one more than
-// that of any operator of the same accelerator whose output comes back to it over another device.
+// Cuts placements that are not contiguous as the published program does: the piece of an operator
+// is one more than that of any operator of the same accelerator whose output comes back to it over
+// another device.
 std::vector<int> PublishedPieces(const Problem& problem, const Placement& placement,
                                  const std::vector<int>& order,
                                  const std::vector<std::vector<int>>& producers) {

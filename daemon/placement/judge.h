@@ -1,4 +1,4 @@
-// The judge: it alone says what a placement costs, and whether it keeps the rules.
+// The judge: it alone decides the cost of a placement, and whether it keeps the rules.
 //
 // Works on the problem as it was read, operator by operator, and shares no code with the methods
 // (class graph, ideals, search), so that a fault in one of these shows. Cost: linear in operators

@@ -229,7 +229,7 @@ class LatencyState {
     return left == 0 ? latency : kInfinity;
   }
 
-  // Compute, and what is written back.
+  // Compute, and the output that is written back.
   double OfPiece(int step) const {
     double time = 0;
     for (int v : members_[step - static_cast<int>(graph_->problem.operators.size())]) {
@@ -266,7 +266,7 @@ class LatencyState {
     double transfers = 0;  // of its inputs
     int missing = 0;       // edges, and the piece before
     int next = -1;         // piece of the same accelerator
-    int fetched = -1;      // the last output that was counted; an operator tells all at once
+    int fetched = -1;      // the last output that was counted; an operator sends all at once
   };
 
   const Graph* graph_;
@@ -424,7 +424,7 @@ double LatencyBound(const Problem& problem) {
       end[v] = begin + time;
       longest = std::max(longest, end[v]);
     }
-    // A sum of so many times and prices may be off by so much.
+    // Rounding error of a sum of so many times and prices.
     const double rounding =
         std::numeric_limits<double>::epsilon() * static_cast<double>(order.size()) * longest;
     return price == 0 ? longest : longest - price * bytes - rounding;

@@ -3,11 +3,10 @@
 // The objective is that of the published integer program (Tarnawski et al., NeurIPS 2020, section 5
 // and appendix A; latency-ip/lip.py): Latency() of judge.h. Accelerators run pieces: contiguous,
 // one for the forward operators and one for the backward ones; otherwise as many as the placement
-// needs. Operators on cores wait for their inputs alone; there are as many cores as the graph asks
-// for.
+// needs. Operators on cores wait for their inputs only; there are as many cores as the graph needs.
 //
-// The answer is the best of annealing runs from good starts, and nothing tells whether it is the
-// best there is; LatencyBound() says how far below none can be.
+// The answer is the best of annealing runs from good starts. It need not be optimal; LatencyBound()
+// is a lower bound.
 #ifndef SEQPOINT_DAEMON_PLACEMENT_LATENCY_H_
 #define SEQPOINT_DAEMON_PLACEMENT_LATENCY_H_
 
@@ -33,9 +32,9 @@ SearchResult SearchLatency(const Problem& problem, const ClassGraph& graph,
 std::vector<int> FillByMemory(const Problem& problem, const ClassGraph& graph);
 
 // The fastest of the placements in which stretches of a topological order follow one another, each
-// on an accelerator of its own or on the cores, and nothing runs at the same time as anything else
-// but cores beside cores (dynamic programming over the order). Empty where there is none, or where
-// `stop`, which may be null, says so. O(classes^2 x accelerators).
+// on an accelerator of its own or on the cores, and only cores run at the same time as others
+// (dynamic programming over the order). Empty where there is none, or where `stop`, which may be
+// null, says so. O(classes^2 x accelerators).
 std::vector<int> StretchByStretch(const Problem& problem, const ClassGraph& graph,
                                   const std::function<bool()>& stop);
 

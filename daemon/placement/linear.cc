@@ -17,8 +17,8 @@ constexpr int kOrders = 8;
 // a second, and no published graph has so many classes that they become blocks.
 constexpr double kDifferences = 2e6;
 
-// A depth-first topological order: what a class made ready comes before what was ready earlier.
-// Among the former chance decides.
+// A depth-first topological order: classes that a class made ready come before those that were
+// ready earlier, in random order.
 std::vector<int> DepthFirstOrder(const std::vector<std::vector<int>>& successors,
                                  std::mt19937* random) {
   const int classes = static_cast<int>(successors.size());

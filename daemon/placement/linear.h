@@ -14,7 +14,7 @@
 namespace seqpoint::placement {
 
 // The best of several orders with a load below `below`. `from`: a lower bound that is known. Its
-// none_below says nothing about placements that follow no such order. Of many classes
+// none_below says nothing about placements that follow no such order. Where there are many classes,
 // neighbours in the order stay together, except where a border would cut little.
 Stages BestLinearStages(const ClassGraph& graph, double from, double below,
                         const StagesOptions& options);

@@ -18,7 +18,7 @@ namespace {
 
 constexpr double kMsPerNs = 1e-6;
 
-// What an operator costs at one length.
+// The cost of an operator at one length.
 struct Cost {
   double time = 0;  // ms
   double memory_bytes = 0;
@@ -105,8 +105,8 @@ class Folder {
   }
 
  private:
-  // What must sit together, by the parameters known to be together so far; edges between these
-  // lead to lower numbers. The backward pass counts mirrored.
+  // The operators that must sit together, by the parameters known to be together so far; edges
+  // between these lead to lower numbers. The backward pass counts mirrored.
   struct Parts {
     std::vector<int> of;  // of each operator
     Adjacency successors;
@@ -172,8 +172,8 @@ class Folder {
     return joined;
   }
 
-  // What a part is called at every length: its parameters; of a part without parameters those that
-  // it depends on, and those that depend on it. Parts of one name are one, which closes no circle:
+  // The name of a part at every length: its parameters, or, without parameters, those that it
+  // depends on and those that depend on it. Parts of one name are one, which closes no circle:
   // along an edge the first set only grows, and the second one only shrinks.
   using Parameters = std::vector<bool>;  // of all; one stands for those that are together
   using Key = std::pair<Parameters, Parameters>;
@@ -218,7 +218,7 @@ class Folder {
     }
   }
 
-  // Lengths may disagree about what comes first.
+  // Lengths may disagree about the order.
   void FuseCircles() {
     SortUnique(&successors_);
     const std::vector<int> component = StrongComponents(successors_);
@@ -437,7 +437,7 @@ absl::StatusOr<MeasuredRun> MakeMeasuredRun(absl::Span<const Recording> recordin
       }
     }
     for (const Output& output : graph.outputs) {
-      // What only operators need that sit on the same device anyway is never moved.
+      // Data that only operators on the same device need is never moved.
       const int from = place[output.producer];
       const bool moves =
           std::any_of(output.consumers.begin(), output.consumers.end(), [&](int consumer) {

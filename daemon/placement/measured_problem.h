@@ -40,7 +40,7 @@ struct DevicesAsked {
 struct RecordingFacts {
   std::string name;
   double iteration = 0;  // from the first begin to the last end
-  double loads = 0;      // what the operators of the problem add up to
+  double loads = 0;      // the sum over the operators of the problem
   double update = 0;     // the optimizer's step, a part of `loads`
   double between = 0;    // on the CPU between operators, a part of `loads` (CPU times)
   // GPU work that no operator launched; not in `loads` (GPU times).

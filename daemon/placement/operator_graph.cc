@@ -29,7 +29,7 @@ constexpr std::string_view kAccumulate = "AccumulateGrad";
 // torch/optim/optimizer.py: "Optimizer.step#Adam.step", "Optimizer.zero_grad#Adam.zero_grad".
 constexpr std::string_view kOptimizer = "Optimizer.";
 
-// What native_functions.yaml calls the arguments that are parameters of modules: weight,
+// The names that native_functions.yaml gives to arguments that are parameters of modules: weight,
 // in_proj_bias, ffn_weight_1; params of aten::lstm, w_ih of aten::lstm_cell.
 bool NamesParameter(std::string_view argument) {
   static const auto* const kNames =
@@ -92,7 +92,7 @@ struct Unit {
   int node = 0;
   bool backward = false;
   bool optimizer = false;       // within the optimizer's annotation
-  bool after_backward = false;  // uses what the backward pass made, and is no part of it
+  bool after_backward = false;  // uses memory that the backward pass made, and is no part of it
   std::vector<int> producers;
 
   bool update() const { return optimizer || after_backward; }
@@ -168,9 +168,9 @@ class Builder {
     return it->second;
   }
 
-  // Depth first, so that what an inner operator makes is known before the outer one ends. What a
-  // unit needs is what its outermost operators with a schema get: inner ones also use memory whose
-  // allocation is not recorded, at addresses that were others' before.
+  // Depth first, so that the memory that an inner operator makes is known before the outer one
+  // ends. A unit needs the inputs of its outermost operators with a schema: inner ones also use
+  // memory whose allocation is not recorded, at addresses that others had before.
   void Walk(int unit) {
     struct Open {
       int node;
@@ -227,8 +227,8 @@ class Builder {
       const Memory& memory = memories_[at->second];
       const auto origin = origins_.find(Tensor(use.tensor, use.storage));
       const bool given = origin != origins_.end() && origin->second.memory == at->second;
-      // What an operator of the program gets was given out by another one, or was there before.
-      // Else it is something new (a number that became a tensor) at an address that was another's.
+      // An input of an operator of the program was the output of another one, or was there before.
+      // Otherwise it is new (a number that became a tensor) at an address that another one had.
       if (given || memory.creator < 0 || self.backward || self.optimizer) return at->second;
     }
     memory_at_[use.storage] = memories_.size();
@@ -307,7 +307,7 @@ class Builder {
       } else if (!IsInput(node, use.storage)) {
         Create(unit, use);
       } else if (!known) {
-        continue;  // of an inner operator, what it got
+        continue;  // the inputs of an inner operator
       }
       origins_[Tensor(use.tensor, use.storage)] = {unit, memory_at_[use.storage], now_};
     }
@@ -385,7 +385,8 @@ class Builder {
     }
   }
 
-  // What the optimizer updates; where there is none, what the operators call a parameter.
+  // The memory that the optimizer updates; without one, the memory that the operators call a
+  // parameter.
   void FindParameters() {
     const auto find = [&](auto accept) {
       for (size_t m = 0; m < memories_.size(); ++m) {
@@ -570,7 +571,8 @@ class Builder {
   absl::flat_hash_map<uint64_t, size_t> memory_at_;  // by the number of the storage, now
   absl::flat_hash_map<Tensor, Origin> origins_;
   std::map<std::tuple<int, size_t, uint64_t>, Moved> moved_;  // by producer, memory and view
-  // Of each memory that the update uses: (begin, end, bytes of an element) of what it uses.
+  // For each memory that the update uses: (begin, end, bytes of an element) of the part that it
+  // uses.
   absl::flat_hash_map<int, std::vector<std::tuple<uint64_t, uint64_t, uint64_t>>> regions_;
   std::vector<Use> updates_;  // in the order of their units
   std::vector<int> parameter_memories_;

@@ -1,8 +1,8 @@
-// The operators of a recorded iteration, and what they need of each other: an execution trace
-// without times. docs/formats/operator-costs.md says how each part is found.
+// The operators of a recorded iteration, and the data that they need of each other: an execution
+// trace without times. docs/formats/operator-costs.md says how each part is found.
 //
-// An operator is what the program calls (aten::linear with all that it calls itself), or one node
-// of the backward pass. The optimizer's step is no part of the graph: its operators are listed with
+// An operator is a call of the program (aten::linear with all that it calls itself), or one node of
+// the backward pass. The optimizer's step is no part of the graph: its operators are listed with
 // the parameters that they update.
 //
 // Pure functions; values. Any thread.
@@ -21,7 +21,7 @@ namespace seqpoint::placement {
 
 struct GraphOperator {
   int node = 0;      // index into ExecutionTrace::operators
-  std::string name;  // without what the autograd engine puts before it
+  std::string name;  // without the prefix of the autograd engine
   bool backward = false;
   // Operators of one color use the same parameters, or are a forward operator and its backward
   // ones; -1: alone.
@@ -48,7 +48,7 @@ struct Parameter {
 // An operator of the optimizer's step, or another one after the backward pass.
 struct UpdateOperator {
   int node = 0;
-  std::vector<int> parameters;  // that it updates; empty: what it does is for all of them
+  std::vector<int> parameters;  // parameters that it updates; empty: it serves all of them
 };
 
 struct OperatorGraph {

@@ -51,7 +51,7 @@ std::optional<std::vector<std::pair<int, int>>> Align(absl::Span<const int> a,
       while (x < n && x - k < m && x - k >= 0 && a[x] == b[x - k]) ++x;
       furthest[d][k + d] = x;
       if (x < n || x - k < m) continue;
-      // There: back to the begin.
+      // The path ends there: back to the start.
       std::vector<std::pair<int, int>> pairs;
       int y = m;
       x = n;
@@ -238,7 +238,7 @@ class Joiner {
   absl::Span<const int> nodes_;
   const Trace& times_;
   std::vector<int> span_of_;   // of each node of the trace; -1: none
-  std::vector<int> in_order_;  // of what is asked for, what has a time, by begin
+  std::vector<int> in_order_;  // the requested operators that have a time, by begin
   int64_t begin_ns_ = 0;
   int64_t end_ns_ = 0;
   OperatorTimes result_;

@@ -20,7 +20,7 @@ struct OperatorTime {
   // one thread these add up to the iteration.
   double cpu_ns = 0;
   double between_ns = 0;  // the part of cpu_ns before its begin
-  double gpu_ns = 0;      // of the GPU work that it, or what it calls, launched
+  double gpu_ns = 0;      // of the GPU work that it, or an operator that it calls, launched
 };
 
 struct OperatorTimes {

@@ -26,7 +26,7 @@ struct PlannerOptions {
   int threads = 1;
   int64_t most_ideals = kMostIdeals;
   double proof_seconds = 0;  // for the integer program of placements that are not contiguous
-  // May be null. Asked now and then, by any thread; true: what is best so far is the answer.
+  // May be null. Called now and then, by any thread; true: the best placement so far is the answer.
   std::function<bool()> stop;
   // May be null. One thread at a time.
   std::function<void(const std::string& what)> progress;

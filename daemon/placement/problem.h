@@ -41,7 +41,7 @@ struct Problem {
   int cpus = 0;             // cores, one device each
   double memory_bytes = 0;  // of each accelerator; cores have no limit
 
-  // Sums of sizes differ in the last digits with their order; what is more than these is too much.
+  // Sums of sizes differ in the last digits with their order; a larger difference is too much.
   double memory_limit() const { return memory_bytes * (1 + 1e-9); }
 
   int devices() const { return accelerators + cpus; }
@@ -49,7 +49,7 @@ struct Problem {
 };
 
 // The device of each operator, by its index: accelerators are 0 to accelerators - 1, then the
-// cores. -1 is nowhere (what a file leaves out); no method answers with it.
+// cores. -1 is nowhere (an operator that a file leaves out); no method answers with it.
 using Placement = std::vector<int>;
 
 }  // namespace seqpoint::placement

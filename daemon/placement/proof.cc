@@ -126,7 +126,7 @@ class Program {
       Row(-COIN_DBL_MAX, 0);
       if (!accelerator || devices_.memory_limit() <= 0) continue;
       for (int c = 0; c < graph_.size(); ++c) {
-        // As shares of the memory: bytes beside times of a millisecond are badly scaled.
+        // As shares of the memory: bytes next to times of a millisecond are badly scaled.
         Add(on(c, d), graph_.classes[c].memory_bytes / devices_.memory_limit());
       }
       Row(-COIN_DBL_MAX, 1);
@@ -161,7 +161,7 @@ Proof ProveMaxLoad(const Problem& devices, const ClassGraph& graph, double known
   model.setLogLevel(0);
   const StopHandler handler(&stop);
   model.passInEventHandler(&handler);
-  // Only what is better is of use, and a millionth is not.
+  // Only a better placement is of use; one that is better by a millionth is not.
   model.setCutoff(1 - 1e-7);
   const std::string limit = std::to_string(seconds);
   const char* arguments[] = {"seqpoint-place", "-log", "0",      "-seconds", limit.c_str(),

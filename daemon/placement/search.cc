@@ -78,7 +78,7 @@ Costs MakeCosts(absl::Span<const WeightedGraph> lengths, const Problem& devices)
 }
 
 // No better placement has a load of `value`, which one has already. More than twice that is not
-// counted: sums that change by 1e16 lose the times of 1 beside it.
+// counted: sums that change by 1e16 lose times of 1.
 void Limit(double value, Costs* costs) {
   for (std::vector<double>* times :
        {&costs->accelerator_time, &costs->cpu_time, &costs->transfer_time}) {
@@ -160,7 +160,7 @@ class LoadState {
   }
 
   // The 8-norm of the loads and not their maximum: most moves do not touch the device with the
-  // largest load, and have to be told apart, too. Memory that is not there has a price.
+  // largest load, and have to be compared, too. Missing memory has a price.
   double Energy() const {
     double energy = 0;
     for (int s = 0; s < costs_.lengths; ++s) {

@@ -15,7 +15,7 @@
 namespace seqpoint::placement {
 
 // Backward operators that are in no list sit with the forward operators of their color; others are
-// nowhere (-1), which the judge tells. `file` is the name for messages. InvalidArgument: one
+// nowhere (-1), which the judge reports. `file` is the name for messages. InvalidArgument: one
 // sentence with the file and the operator.
 absl::StatusOr<Placement> ReadSplit(std::string_view text, const std::string& file,
                                     const Problem& problem);

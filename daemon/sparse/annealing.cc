@@ -49,7 +49,7 @@ class Annealer {
     return state_.part_of()[pin == consumers ? graph_.owner[net] : graph_.consumer[begin + pin]];
   }
 
-  // The cost, in words, of so many more nonzeros in a part than now.
+  // The cost, in words to send, of so many more nonzeros in a part than now.
   double BalanceChange(int layer, int32_t part, int64_t nonzeros) const {
     const double off = static_cast<double>(state_.load(layer, part)) - mean_[layer];
     const double then = off + static_cast<double>(nonzeros);
@@ -63,7 +63,7 @@ class Annealer {
     if (to == from) return;
     const int layer = state_.layer_of(vertex);
     const double uniform = (static_cast<double>(random_() >> 11) + 0.5) * 0x1p-53;
-    const double most = -temperature_ * std::log(uniform);  // what a step may cost
+    const double most = -temperature_ * std::log(uniform);  // the cost that a step may have
     const std::vector<int32_t>& others = state_.members(layer, to);
     const bool alone = (random_() & 1) != 0 || others.empty();
     const int32_t other = alone ? -1 : others[Below(static_cast<int64_t>(others.size()))];

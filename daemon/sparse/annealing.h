@@ -23,7 +23,7 @@ namespace seqpoint::sparse {
 struct AnnealingOptions {
   double first_temperature = 0;  // words
   double last_temperature = 0;
-  // What one unit of nonzeros too many or too few costs, in words, for each layer's unit.
+  // The cost of one unit of nonzeros too many or too few, in words to send, for each layer's unit.
   double first_stiffness = 0;
   double last_stiffness = 0;
   std::vector<double> unit;  // nonzeros

@@ -27,11 +27,11 @@ constexpr double kAlike = 0.9;
 constexpr double kHot = 0.45;
 constexpr double kCold = 0.05;
 // A cycle begins between kHot and kHot / 32, and ends at a sixth of that: hot ones find other
-// partitions, cold ones mend what is there, and which of them helps depends on the network.
+// partitions, cold ones improve the present one, and the network decides which of them helps.
 constexpr double kColdestCycle = 1.0 / 32;
 constexpr double kCooling = 1.0 / 6;
-// A vertex too many in a part costs so many words for each of its rows: little against what its
-// place decides, then as much.
+// A vertex too many in a part costs so many words for each of its rows: at first little against the
+// words that its place saves, then as much.
 constexpr double kSoft = 1.0 / 16;
 constexpr double kStiff = 1.0;
 

@@ -3,7 +3,8 @@
 // Vertex: rows of one layer's matrix that stay together, at first one row each. Net: a neuron with
 // those who consume it; its owner is the vertex of its own row, in the layer before, and the inputs
 // of the first layer have none. A net that lies in n parts costs n - 1 words each pass, so the cut
-// (connectivity - 1) is what the network sends. docs/using/partition.md, "The method".
+// (connectivity - 1) is the number of words that the network sends. docs/using/partition.md, "The
+// method".
 //
 // Sources: Catalyurek, Aykanat, "Hypergraph-Partitioning-Based Decomposition for Parallel
 // Sparse-Matrix Vector Multiplication", IEEE TPDS 10 (1999), the column-net model of one matrix;

@@ -18,8 +18,8 @@ namespace seqpoint::sparse {
 // Row L: the parts of the neurons of layer L, the inputs first, separated by blanks.
 std::string WriteOwners(const Owners& owners);
 
-// InvalidArgument names `file` and the line. Whether the owners are those of a network is asked of
-// CheckOwners.
+// InvalidArgument names `file` and the line. CheckOwners says whether the owners are those of a
+// network.
 absl::StatusOr<Owners> ReadOwners(std::string_view text, const std::string& file);
 
 // A row for each message: layer (from 1 on), sender, receiver, then the neurons of the layer before

@@ -1,5 +1,5 @@
-// The parts of a hypergraph's vertices, with what it takes to move one vertex cheaply: how many
-// pins each net has in each part, and how full the parts are.
+// The parts of a hypergraph's vertices, with counts that make moving one vertex cheap: the pins of
+// each net in each part, and the load of each part.
 //
 // Threading: one thread. Ownership: refers to the hypergraph, which outlives it.
 #ifndef SEQPOINT_DAEMON_SPARSE_PARTITION_STATE_H_
@@ -48,8 +48,8 @@ class PartitionState {
   int64_t words_ = 0;
 };
 
-// Nonzeros that a part of each layer may have: `imbalance` (a share) above the mean, or what the
-// fullest part has when the longest rows are dealt out first, where rows are too long for that.
+// Nonzeros that a part of each layer may have: `imbalance` (a share) above the mean, or, where rows
+// are too long for that, the load of the fullest part when the longest rows are dealt out first.
 std::vector<int64_t> PartLimits(const LayeredHypergraph& graph, int parts, double imbalance);
 
 // A part for each vertex: the heaviest first, each to the emptiest part of its layer, those of

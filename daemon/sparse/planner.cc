@@ -60,7 +60,7 @@ class Planner {
     if (options_.progress) options_.progress(what);
   }
 
-  // The published way, and each layer alone.
+  // The published method, and each layer by itself.
   absl::Status AskPartitioner() {
     const size_t layers = network_.layers.size();
     absl::StatusOr<Owners> published = LayerByLayer(

@@ -41,7 +41,7 @@ struct Plan {
 };
 
 // `partitioner` may be null. InvalidArgument: fewer than one or more than kMostParts parts, more
-// parts than a layer has rows. What the partitioner says where it fails.
+// parts than a layer has rows. The partitioner's error where it fails.
 absl::StatusOr<Plan> MakePlan(const Network& network, const PlannerOptions& options,
                               HypergraphPartitioner* partitioner);
 

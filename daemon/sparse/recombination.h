@@ -1,10 +1,10 @@
 // The best mixture of several partitions of one network, layer by layer.
 //
-// What a layer sends depends on its own parts and on those of the layer before, and on nothing
-// else. So the layers are a chain, and for candidates for each layer dynamic programming finds the
-// sequence that sends the fewest words. The numbers of the parts of a candidate mean nothing: from
-// each candidate to each one of the next layer they are matched so that most words are saved, an
-// assignment problem, solved exactly. The result sends at most as much as the best candidate.
+// The words that a layer sends depend only on its own parts and on those of the layer before. The
+// layers are a chain, and dynamic programming over candidates for each layer finds the sequence
+// that sends the fewest words. The numbers of a candidate's parts are arbitrary: they are matched
+// from each candidate to each one of the next layer so that most words are saved, an assignment
+// problem, solved exactly. The result sends at most as much as the best candidate.
 //
 // Threading: free function. Cost: layers x candidates^2 x (parts^3 + nets).
 #ifndef SEQPOINT_DAEMON_SPARSE_RECOMBINATION_H_

@@ -1,4 +1,4 @@
-// The judge: it alone says how many words a partition sends, and whether it is balanced.
+// The judge: it alone counts the words that a partition sends, and decides whether it is balanced.
 //
 // Counts on the matrices as they were read, and shares no code with the methods (hypergraph,
 // coarsening, search), so that a fault in one of these shows. The model: docs/using/partition.md,
@@ -48,7 +48,7 @@ absl::Status CheckOwners(const Network& network, const Owners& owners, int parts
 // network (CheckOwners).
 Volume CountVolume(const Network& network, const Owners& owners, int parts, bool training = false);
 
-// Who sends what to whom in a forward pass: by layer, sender, receiver.
+// The words sent in a forward pass, by layer, sender and receiver.
 std::vector<Message> SendLists(const Network& network, const Owners& owners, int parts);
 
 }  // namespace seqpoint::sparse

@@ -98,7 +98,7 @@ std::optional<LogDamage> FindLogDamage(const std::string& store_path) {
     sum.Add(frame.data(), 8, big_endian);
     sum.Add(frame.data() + kFrameHeaderBytes, page_bytes, big_endian);
     before = Checksum::Stored(frame.data() + 16);
-    // Others are left from before the log was begun anew.
+    // Other frames are left from before the log was started again.
     const bool current = std::equal(salts, salts + 8, frame.data() + 8);
     const bool holds = current && sum == before;
     const bool commits = BigEndian(frame.data() + 4) != 0;
@@ -111,7 +111,7 @@ std::optional<LogDamage> FindLogDamage(const std::string& store_path) {
       continue;
     }
     if (whole) continue;
-    // A frame that goes on from the damaged one tells that this was whole when it was written.
+    // A frame that goes on from the damaged one shows that this was whole when it was written.
     if (holds) damage.transactions += int{commits} + int{damaged_commit};
     damaged_commit = false;
   }

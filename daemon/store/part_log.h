@@ -1,6 +1,6 @@
-// PartLog: a part of a job's state that grows and is stored often, as a base and the log of what
-// was added since. A commit writes what was added, at most a few KB; the base is written anew when
-// the log has become as long as it is, so that over time every byte is written about twice.
+// PartLog: a part of a job's state that grows and is stored often, as a base and a log of
+// additions. A commit writes the additions, at most a few KB. The base is written again when the
+// log has become as long as it, so that over time every byte is written about twice.
 //
 //   PartLog log("engine");
 //   log.Write(job_id, version, engine.TakeLog(), [&] { return engine.Serialize(); }, batch.states);
@@ -34,7 +34,7 @@ class PartLog {
   void Write(int64_t job_id, int32_t version, std::string_view added,
              absl::FunctionRef<std::string()> whole, std::vector<StateRow>& rows);
 
-  // What was stored is void: the next Write gives the base.
+  // Declares the stored rows void: the next Write gives the base.
   void Restart() { base_due_ = true; }
 
   struct Content {

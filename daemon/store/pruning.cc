@@ -1,4 +1,4 @@
-// What is removed from a store, and when.
+// Removal of jobs and traces, and how much one call does.
 #include <string>
 
 #include "absl/strings/str_cat.h"

@@ -9,8 +9,8 @@
 namespace seqpoint {
 namespace {
 
-// Why the file or its log could not be written: SQLite tells only one kind of full disk from other
-// errors, and sqlite3_system_errno() knows nothing of commits.
+// Why the file or its log could not be written: SQLite distinguishes only one kind of full disk
+// from other errors, and sqlite3_system_errno() does not cover commits.
 int WriteErrno(sqlite3* connection) {
   for (const int which : {SQLITE_FCNTL_FILE_POINTER, SQLITE_FCNTL_JOURNAL_POINTER}) {
     sqlite3_file* file = nullptr;

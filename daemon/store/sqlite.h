@@ -39,7 +39,7 @@ class Statement {
   }
   // Steps a statement without a result to its end and resets it.
   absl::Status Run();
-  // True while there is a row. False at the end or on an error, which status() then tells.
+  // True while there is a row. False at the end or on an error, which status() then has.
   bool Next();
   const absl::Status& status() const { return status_; }
 

@@ -136,7 +136,8 @@ absl::StatusOr<std::unique_ptr<Store>> Store::Open(const std::string& given_path
   }
   if (error) return FileError("make directory", directory, error.value());
   SEQPOINT_ASSIGN_OR_RETURN(FileLock lock, FileLock::Take(given_path));
-  // The log lies next to the file, not next to a symbolic link to it; so does what is moved aside.
+  // The log, and a file that is moved aside, lie next to the file itself, not next to a symbolic
+  // link to it.
   std::string path = given_path;
   if (std::filesystem::is_symlink(path, error)) path = std::filesystem::canonical(path, error);
   if (error) return FileError("resolve", given_path, error.value());

@@ -11,9 +11,9 @@
 // can be written later, with more added to it. Durable means: survives kill -9. Power loss may
 // cost the last second. Layout, versions and recovery: docs/formats/store.md.
 //
-// Threading: thread-safe. Writes exclude each other; reads see the last committed state and never
-// wait for a write, nor a write for a read.
-// Ownership: owns the file and holds a lock on it: a second Open fails, also by another path.
+// Threading: thread-safe. Writes exclude each other. Reads see the last committed state; reads and
+// writes never wait for each other. Ownership: owns the file and holds a lock on it: a second Open
+// fails, also by another path.
 //
 // Errors: ResourceExhausted (disk full: free space, then write again), DataLoss (the file is
 // damaged), AlreadyExists (another daemon holds it), FailedPrecondition (a newer version wrote it),
@@ -63,7 +63,7 @@ struct ProcessRow {
   int64_t start_ns = 0;
   int64_t end_ns = 0;    // 0: alive
   bool lost = false;     // ended without goodbye
-  std::string identity;  // ingest::ProcessIdentity: tells a process id that was given again
+  std::string identity;  // ingest::ProcessIdentity: recognises a process id that was used again
 };
 
 // key: job_id, part. A part of a job's serialised state ("learner", "engine", ...); what changes
@@ -94,7 +94,7 @@ enum IterationFlags : uint32_t {
   kIterationRedone = 2,     // repeated after a checkpoint
   kIterationFirst = 4,      // first occurrence of its length
   kIterationOther = 8,      // not training; `phase` says what
-  kIterationBeside = 16,    // of a process that trained beside another of its rank: in no figure
+  kIterationBeside = 16,    // of a concurrent incarnation of its rank: in no figure
   kIterationLate = 32,      // its step was finished without it: in none of the run's steps
 };
 
@@ -203,8 +203,8 @@ class Store {
   absl::Status Write(const WriteBatch& batch);
 
   // For a job with more rows than one batch should have: they are written before its own row, which
-  // then makes it visible. Until that is written the job is doomed: Prune removes what is there
-  // unless the job is one of those that stay.
+  // then makes it visible. Until then the job is doomed: Prune removes its rows unless the job is
+  // one of those that stay.
   absl::Status BeginJob(int64_t job_id);
 
   absl::StatusOr<std::vector<JobRow>> ListJobs();                         // latest first
@@ -230,17 +230,17 @@ class Store {
                                                          int64_t number);
 
   // Removes ended jobs beyond the age, then, oldest first, trace records and whole jobs until the
-  // file is small enough. One call is short (it may stop in the middle; what is half removed is
-  // already invisible); call again while `more`.
+  // file is small enough. One call is short: it may stop in the middle of a job, which is already
+  // invisible then. Call it again while `more`.
   absl::StatusOr<PruneResult> Prune(const PruneOptions& options);
   // Removes a job that has ended: nobody finds it any more, its many rows go with Prune.
   absl::Status RemoveJob(int64_t job_id);
 
-  // Of the database file, without its write-ahead log.
+  // The size of the database file, without its write-ahead log.
   absl::StatusOr<int64_t> Bytes();
   const std::string& path() const;
-  // What Open found missing, in a sentence: committed transactions that a damaged log no longer
-  // gives. Empty: nothing.
+  // The loss that Open found, for people: committed transactions that a damaged log no longer
+  // gives. Empty: none.
   const std::string& damage() const;
 
  private:

@@ -16,7 +16,7 @@ Correlations::Correlations(const Trace& trace) {
     low = std::min(low, call.correlation);
     high = std::max(high, call.correlation);
   }
-  // Those of one process are.
+  // The correlations of one process are.
   const bool dense = high >= low && high - low < 16 * trace.calls.size() + 1024;
   if (dense) {
     low_ = low;

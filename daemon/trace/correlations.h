@@ -16,8 +16,8 @@ class Correlations {
  public:
   explicit Correlations(const Trace& trace);
 
-  // Of Trace::calls: of several with one correlation the last that launches, else the first.
-  // kNone: no call has it, or it is 0.
+  // Index in Trace::calls. Of several calls with one correlation it is the last that launches, else
+  // the first. kNone: no call has it, or it is 0.
   uint32_t CallOf(uint64_t correlation) const {
     if (correlation - low_ < by_id_.size()) return by_id_[correlation - low_];
     const auto it = by_hash_.find(correlation);

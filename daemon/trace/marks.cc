@@ -14,7 +14,7 @@ namespace {
 
 constexpr const char* kUsualMarkers[] = {R"(^ProfilerStep#\d+)", "^Optimizer\\.zero_grad#",
                                          "^Optimizer\\.step#"};
-// Of the time between marks; less: they are points.
+// Marks that cover a smaller share of the time between them are points.
 constexpr double kLeastCovered = 0.6;
 
 }  // namespace

@@ -35,8 +35,8 @@ IterationMarks FindMarks(const Trace& trace, const std::string& marker = "");
 // window to the next is no iteration.
 inline constexpr char kNotRecorded[] = "SeqPoint: not recorded";
 std::vector<Span> FindHoles(const Trace& trace);
-// In parts, each with the hole behind it. Work belongs to the part of its call; what is without
-// work is left out.
+// Splits a trace into parts, each with the hole after it. Work belongs to the part of its call.
+// Parts without work are left out.
 std::vector<Trace> SplitAtHoles(Trace trace);
 
 }  // namespace seqpoint::trace

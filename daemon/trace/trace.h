@@ -1,5 +1,5 @@
-// What a process did on its CPU threads and its GPU's streams in a stretch of time, as a profiler
-// recorded it. Our own trace windows become one, and so do the traces of other profilers
+// The activity of a process on its CPU threads and its GPU's streams during some time, as a
+// profiler recorded it. Our own trace windows become one, and so do the traces of other profilers
 // (daemon/traces). The dependency graph (daemon/whatif) is made from one.
 //
 // Times are nanoseconds of one clock for CPU and GPU. The elements are in no promised order.
@@ -17,7 +17,7 @@ namespace seqpoint::trace {
 
 inline constexpr uint32_t kNone = UINT32_MAX;
 
-// What a call of the CUDA or HIP runtime or driver asks for.
+// The kinds of calls of the CUDA or HIP runtime or driver.
 enum class CallKind : uint8_t {
   kOther,  // nothing that reaches a stream (an attribute, an allocation)
   kLaunch,
@@ -25,7 +25,7 @@ enum class CallKind : uint8_t {
   kCopy,
   kMemset,
   kStreamSync,   // the host waits for one stream,
-  kEventSync,    // for what was in a stream when an event was recorded,
+  kEventSync,    // for the work in a stream when an event was recorded,
   kContextSync,  // for all streams of the device
   kEventRecord,
   kStreamWait,  // a stream waits for an event
@@ -82,8 +82,8 @@ struct Span {
   uint32_t record_function = 0;
 };
 
-// What a synchronising call is known to wait for; joined with the call by its correlation. A trace
-// without these has it inferred.
+// The work that a synchronising call is known to wait for; joined with the call by its correlation.
+// In a trace without waits they are inferred.
 struct Wait {
   uint64_t correlation = 0;         // of the call
   uint64_t record_correlation = 0;  // of the call that recorded the event; 0: not known
@@ -118,7 +118,7 @@ struct LeftOut {
 };
 
 struct Trace {
-  std::string source;              // in words: "Kineto, resnet.json.gz"
+  std::string source;              // for people: "Kineto, resnet.json.gz"
   std::vector<std::string> names;  // [0] is empty
   std::vector<std::string> threads;
   std::vector<Stream> streams;

@@ -8,7 +8,7 @@
 //   23070.000,78.079,7,1,(64 1 1)|(256 1 1)
 //
 // `size` is the bytes of a copy or memset (B, KB, MB, GB: powers of 1024) or the grid and block of
-// a kernel. There are no calls: who launched what is not known.
+// a kernel. There are no calls: the launches are not known.
 //
 // Threading: none. Ownership: the builder outlives this.
 #ifndef DAEMON_TRACES_ACTIVITY_CSV_H_

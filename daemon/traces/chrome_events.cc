@@ -18,8 +18,8 @@ constexpr size_t kMaxLengthsBytes = 64;
 
 bool Blank(char c) { return c == ' ' || c == '\n' || c == '\r' || c == '\t'; }
 
-// Takes `"key": "` from the begin of `*text` and returns what is between the quotes that follow;
-// nothing when there is something else. For keys and values that need no escapes.
+// Takes `"key": "` from the start of `*text` and returns the text between the next quotes; nothing
+// when `*text` starts otherwise. For keys and values that need no escapes.
 std::string_view TakeText(std::string_view key, std::string_view* text) {
   const auto take = [text](char c) {
     while (!text->empty() && Blank(text->front())) text->remove_prefix(1);
@@ -44,12 +44,12 @@ uint64_t Positive(std::string_view token) {
   return static_cast<uint64_t>(std::max<int64_t>(ParseInteger(token).value_or(0), 0));
 }
 
-// Whether what follows may be a flow between operators. Most flows are not.
+// Whether the next text may be a flow between operators. Most flows are not.
 bool NamesFlow(std::string_view text) {
   return text.find("\"fwdbwd\"") != text.npos || text.find("\"forward_backward\"") != text.npos;
 }
 
-// Of PyTorch's types; 0: another one.
+// The size of PyTorch's types; 0: another type.
 uint64_t ElementBytes(std::string_view type) {
   if (type == "Float" || type == "Int") return 4;
   if (type == "Half" || type == "BFloat16" || type == "Short") return 2;
@@ -128,7 +128,7 @@ void ChromeEvents::OnElement(std::string_view element, uint64_t at) {
   }
 }
 
-// Most elements begin with phase and category: what is not needed is not parsed.
+// Most elements start with phase and category: elements that are not needed are not parsed.
 bool ChromeEvents::SkipByHead(std::string_view element) {
   element.remove_prefix(1);
   const std::string_view phase = TakeText("ph", &element);

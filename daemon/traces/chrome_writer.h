@@ -5,11 +5,11 @@
 //   for (const trace::Trace& trace : traces) if (!writer.Add(trace)) return;  // receiver gone
 //   writer.Finish();
 //
-// What TraceReader made comes back as it was, but for names and threads that nothing uses,
-// Trace::source and left_out, and GPUs without a name. Of traces from elsewhere do not come back:
-// bytes that are no UTF-8 (U+FFFD instead); a process or thread that has no number, with quotes or
-// backslashes in it; a kind of call or collective that its name does not tell; a wait between
-// streams of two devices, or for one with a negative number; correlations from 2^63 on.
+// A trace from TraceReader comes back as it was, except for unused names and threads, Trace::source
+// and left_out, and GPUs without a name. Traces from elsewhere also lose: bytes that are no UTF-8
+// (U+FFFD instead); a process or thread without a number whose name has quotes or backslashes; a
+// kind of call or collective that its name does not show; a wait between streams of two devices, or
+// for one with a negative number; correlations from 2^63 on.
 //
 // Threading: none. Ownership: what `write` refers to outlives the writer.
 #ifndef DAEMON_TRACES_CHROME_WRITER_H_
@@ -40,12 +40,12 @@ struct ChromeFile {
   int32_t rank = 0;
   int32_t world_size = 1;
   std::vector<std::string> gpus;
-  // Why it cannot be imported again, in words ("it has several ranks"); empty: it can.
+  // Why it cannot be imported again ("it has several ranks"); empty: it can.
   std::string only_to_view;
 };
 
 struct ChromeRows {
-  std::string process;  // what the rows of the CPU belong to; empty: "CPU"
+  std::string process;  // the name of the rows of the CPU; empty: "CPU"
   // Several ranks are in the file: processes have kRankProcesses * rank added, and say the rank.
   bool by_rank = false;
   bool replayed = false;  // rows of their own, each below the one of the same name

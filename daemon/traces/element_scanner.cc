@@ -246,10 +246,9 @@ bool ElementScanner::Resync(size_t at) {
   return true;
 }
 
-// Whether the brace at `at`, where no element can begin, does begin one. In JSON, no string can
-// hold
-// `{"ph":`, as its quotes were escaped; in an element that is not closed only "ph" is taken for it,
-// as arguments may have names, too, and only where a value cannot be.
+// Whether the brace at `at` starts an element in a place where none should. In JSON, no string can
+// hold `{"ph":`, as its quotes are escaped. In an element that is not closed only "ph" counts, as
+// arguments may have names, too, and only where a value cannot be.
 bool ElementScanner::BeginsElement(size_t at, bool in_string) const {
   const char* text = buffer_.data() + at + 1;
   const char* const end = buffer_.data() + at + kLook;
@@ -266,14 +265,14 @@ bool ElementScanner::BeginsElement(size_t at, bool in_string) const {
     constexpr std::string_view kKeys[] = {"name", "cat", "pid", "tid", "ts", "dur", "id", "args"};
     if (std::find(std::begin(kKeys), std::end(kKeys), name) == std::end(kKeys)) return false;
   }
-  if (state_ != State::kEvents || depth_ == 0 || dropped_) return true;  // what was before is gone
+  if (state_ != State::kEvents || depth_ == 0 || dropped_) return true;  // the text before is gone
   size_t before = at - 1;
   while (before > element_ && Blank(buffer_[before])) --before;
   return buffer_[before] == ',' || buffer_[before] == '}';
 }
 
-// Whether the bracket at `at` cannot be the end of the events: then a comma or another bracket
-// comes.
+// Whether the bracket at `at` cannot be the end of the events: no comma and no other bracket
+// follows.
 bool ElementScanner::FieldFollows(size_t at) const {
   const char* text = buffer_.data() + at + 1;
   const char* const end = buffer_.data() + at + kLook;
@@ -281,7 +280,7 @@ bool ElementScanner::FieldFollows(size_t at) const {
   return text < end && *text == '"';
 }
 
-// Of the text up to `to`, what belongs to the rest.
+// Adds the part of the text up to `to` that belongs to the rest.
 void ElementScanner::GatherRest(size_t to) {
   if (rest_skips_ || to <= rest_from_ || rest_.size() >= kMaxRestBytes) return;
   rest_.append(buffer_, rest_from_, std::min(to - rest_from_, kMaxRestBytes - rest_.size()));

@@ -1,13 +1,14 @@
 // Finds the elements of a Chrome trace's array of events in a stream of bytes, without holding the
 // document: one element at a time is handed on as text, for a JSON parser.
 //
-// Borders are found by strings, escapes and brackets alone, 64 bytes at a time. Where that goes
-// wrong (a quote that was not escaped, a brace that is missing), reading goes on at the next place
-// that can only be the begin of an element; what was before it is handed on as a broken element.
+// Borders are found by strings, escapes and brackets alone, 64 bytes at a time. Where that fails (a
+// quote that was not escaped, a missing brace), reading goes on at the next place that can only be
+// the start of an element; the text before it is passed on as a broken element.
 //
-// What is not an event (the keys beside traceEvents) is gathered as a small document of its own.
+// Text that is not an event (the keys next to traceEvents) is gathered as a small document of its
+// own.
 //
-// What is handed on depends on the bytes alone, not on how they were cut into pieces.
+// The elements depend on the bytes alone, not on how they were cut into pieces.
 //
 // Threading: none. Ownership: the sink outlives the scanner.
 #ifndef DAEMON_TRACES_ELEMENT_SCANNER_H_
@@ -23,8 +24,8 @@ namespace seqpoint::traces {
 class ElementSink {
  public:
   virtual ~ElementSink() = default;
-  // `element`: text from its bracket to the matching one, or, of a broken one, to the begin of the
-  // next. kPadding bytes behind it can be read. `at`: its first byte in the input.
+  // `element`: text from its bracket to the matching one; a broken one ends where the next starts.
+  // kPadding bytes after it can be read. `at`: its first byte in the input.
   virtual void OnElement(std::string_view element, uint64_t at) = 0;
   // Something that is not handed on: longer than kMaxElementBytes, or what no element begins with.
   virtual void OnDamage(uint64_t at) = 0;
@@ -66,7 +67,7 @@ class ElementScanner {
   void Compact();
 
   ElementSink* sink_;
-  // The input from byte first_ on: from the begin of what is still needed.
+  // The input from byte first_ on: the part that is still needed.
   std::string buffer_;
   uint64_t first_ = 0;
   size_t next_ = 0;  // first byte of the next block
@@ -78,7 +79,7 @@ class ElementScanner {
   bool bare_ = false;  // the document is an array
   bool events_seen_ = false;
   uint32_t depth_ = 0;    // brackets open: of the document, or within the array of events
-  size_t element_ = 0;    // begin of the one that is open
+  size_t element_ = 0;    // start of the open one
   bool dropped_ = false;  // the open element is too long
 
   std::string rest_;

@@ -1,5 +1,5 @@
 // Reads a PyTorch execution trace: the operators of an iteration with the memory that they read and
-// write. What a time line does not have: which operator made what another one uses.
+// write. A time line does not show which operator made the memory that another one uses.
 //
 //   absl::StatusOr<ExecutionTrace> trace = ReadExecutionTrace(text, "et.json");
 //
@@ -25,8 +25,8 @@ namespace seqpoint::traces {
 
 // A tensor among the inputs or outputs of an operator. Tensors without elements are left out.
 struct TensorUse {
-  // Numbers that the observer gives to addresses: when memory is freed, what is allocated at the
-  // same address later has the same number.
+  // Numbers that the observer gives to addresses: memory that is allocated later at the same
+  // address has the same number.
   uint64_t tensor = 0;
   uint64_t storage = 0;   // the memory; views of one memory have the same
   uint64_t offset = 0;    // of its first element in the memory, in elements
@@ -36,7 +36,7 @@ struct TensorUse {
   uint32_t element = 0;   // its place in the argument, where that is a list
   bool host = false;      // in the memory of the CPU
 
-  // Of all elements; UINT64_MAX is the largest answer.
+  // The bytes of all elements, UINT64_MAX at most.
   uint64_t bytes() const;
 };
 
@@ -55,7 +55,7 @@ struct ExecutedOperator {
   uint32_t name = 0;            // indices into ExecutionTrace::names
   uint32_t schema = 0;          // "aten::mul_(Tensor(a!) self, ...) -> ..."; empty: none
   uint8_t scope = kFunctionScope;
-  bool compiled = false;  // a kernel of torch.compile: what it writes is not recorded
+  bool compiled = false;  // a kernel of torch.compile: the memory that it writes is not recorded
 
   size_t first_use = 0;  // in ExecutionTrace::uses: the inputs, then the outputs
   uint32_t inputs = 0;

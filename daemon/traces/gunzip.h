@@ -21,10 +21,10 @@ class Gunzip {
   Gunzip(const Gunzip&) = delete;
   Gunzip& operator=(const Gunzip&) = delete;
 
-  // `write` takes what was unpacked, in pieces.
+  // `write` takes the unpacked bytes, in pieces.
   void Add(std::string_view piece, absl::FunctionRef<void(std::string_view)> write);
 
-  // What was added so far is whole members. Not so when the file was cut or is damaged.
+  // Whether the bytes so far are whole members; false when the file was cut or is damaged.
   bool complete() const { return state_ == State::kBetween || state_ == State::kTrailing; }
   // Behind the last member, without zeros.
   uint64_t trailing_bytes() const { return trailing_bytes_; }

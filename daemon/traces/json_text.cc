@@ -22,7 +22,7 @@ char Next(std::string_view text, size_t at) {
   return at < text.size() ? text[at] : '\0';
 }
 
-// Bytes of the UTF-8 character at the begin of `text`; 0: it is none.
+// Bytes of the UTF-8 character at the start of `text`; 0: there is none.
 size_t CharacterBytes(std::string_view text) {
   const auto byte = [text](size_t i) {
     return i < text.size() ? static_cast<unsigned char>(text[i]) : 0u;
@@ -164,7 +164,7 @@ std::optional<int64_t> ParseMicros(std::string_view token) {
     }
   }
   if (text.empty()) return negative ? -ns : ns;
-  double micros = 0;  // an exponent: whoever wrote it has lost the digits already
+  double micros = 0;  // an exponent: its writer has lost the digits already
   if (!absl::SimpleAtod(absl::string_view(token.data(), token.size()), &micros) ||
       !(std::abs(micros) < static_cast<double>(kMaxNs / 1000))) {
     return std::nullopt;

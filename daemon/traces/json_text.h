@@ -11,13 +11,13 @@
 
 namespace seqpoint::traces {
 
-// JSON from what is nearly JSON, as old profilers wrote it: quotes and backslashes that were not
-// escaped, control characters and bytes that are no UTF-8 in strings, commas before a closing
-// bracket, nan and inf, brackets that are not closed. What is JSON stays as it is. The result need
-// not be JSON: not everything can be guessed.
+// Makes JSON of nearly correct JSON, as old profilers wrote it: quotes and backslashes that were
+// not escaped, control characters and bytes that are no UTF-8 in strings, commas before a closing
+// bracket, nan and inf, brackets that are not closed. JSON stays as it is. The result need not be
+// JSON: not everything can be guessed.
 std::string Mend(std::string_view text);
 
-// `text` with U+FFFD for what is no UTF-8.
+// `text` with U+FFFD in place of bytes that are no UTF-8.
 std::string ValidUtf8(std::string_view text);
 
 // A value as it is written, a number or a string: without quotes and blanks around it.

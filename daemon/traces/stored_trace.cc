@@ -14,7 +14,7 @@ using trace::kNone;
 
 constexpr int kVersion = 1;
 
-// Of unsigned numbers, as those of a damaged file may overflow.
+// In unsigned arithmetic, as the numbers of a damaged file may overflow.
 class Deltas {
  public:
   int64_t To(uint64_t value) {
@@ -63,8 +63,8 @@ struct Checks {
 
 namespace {
 
-// Rows in a part. Parts of a message stand one after the other: a reader joins them. So the columns
-// of a trace are never all in memory.
+// Rows in a part. Parts of a message stand one after the other, and a reader joins them: the
+// columns of a trace are never all in memory.
 constexpr size_t kPartRows = 1 << 16;
 
 template <typename Rows, typename Fill>

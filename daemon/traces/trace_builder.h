@@ -1,5 +1,5 @@
-// Makes a trace::Trace from what a format's reader finds: numbers names, threads and streams, and
-// tells from a name what a call or a copy does.
+// Makes a trace::Trace for the reader of a format: it numbers names, threads and streams, and knows
+// the kind of a call or a copy by its name.
 //
 // Threading: none. Ownership: holds the trace until it is taken.
 #ifndef DAEMON_TRACES_TRACE_BUILDER_H_
@@ -78,7 +78,7 @@ class TraceBuilder {
   TraceBuilder(const TraceBuilder&) = delete;
   TraceBuilder& operator=(const TraceBuilder&) = delete;
 
-  // The trace but for its calls, works, spans and flows.
+  // The trace without its calls, works, spans and flows.
   trace::Trace& trace() { return trace_; }
   GrowingTable<trace::Call>& calls() { return calls_; }
   GrowingTable<trace::Span>& spans() { return spans_; }
@@ -97,11 +97,11 @@ class TraceBuilder {
   uint32_t Name(std::string_view text);
   // By the process's and the thread's number or name, as it is written.
   uint32_t Thread(std::string_view process, std::string_view thread);
-  // What the thread is called; empty: nothing.
+  // The thread's name; empty: it has none.
   void SetThreadName(std::string_view process, std::string_view thread, std::string_view name);
   uint32_t Stream(int32_t device, int64_t id);
 
-  // What a runtime or driver call of CUDA or HIP with this name does.
+  // The kind of a runtime or driver call of CUDA or HIP, by its name.
   trace::CallKind CallKindOf(uint32_t name) const { return facts_[name].call; }
   // Whether a kernel with this name is one of a library for communication between GPUs.
   bool IsCollective(uint32_t name) const { return facts_[name].collective; }
@@ -149,8 +149,8 @@ class TraceBuilder {
   std::string key_;
 };
 
-// What a copy does, by its name or kind: "Memcpy HtoD (Pageable -> Device)", "[CUDA memcpy HtoD]",
-// "CopyHostToDevice".
+// The kind of a copy, by its name or kind: "Memcpy HtoD (Pageable -> Device)", "[CUDA memcpy
+// HtoD]", "CopyHostToDevice".
 trace::WorkKind CopyKindOf(std::string_view name);
 
 }  // namespace seqpoint::traces

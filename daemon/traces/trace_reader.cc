@@ -25,7 +25,7 @@ bool StartsWith(std::string_view text, std::string_view prefix) {
   return text.substr(0, prefix.size()) == prefix;
 }
 
-// The sentence for content that is none of ours.
+// The message for content of no known format.
 std::string Foreign(std::string_view head) {
   if (StartsWith(head, "SQLite format 3")) {
     return "is an SQLite database (an export of Nsight Systems?); give a trace of torch.profiler: "
@@ -119,7 +119,7 @@ void TraceReader::AddUnpacked(std::string_view piece) {
   }
 }
 
-// The first bytes are there: what is it?
+// Chooses the format by the first bytes.
 void TraceReader::Begin() {
   Content& c = *content_;
   c.begun = true;

@@ -1,5 +1,5 @@
-// Reads a recorded trace from bytes as they come in: docs/formats/traces.md has the formats. What a
-// file is is told from its content, never from its name.
+// Reads a recorded trace from bytes as they come in: docs/formats/traces.md has the formats. The
+// content decides the format, never the file's name.
 //
 //   TraceReader reader({.name = "resnet.json.gz"});
 //   while (piece = ...) RETURN_IF_ERROR(reader.Add(piece));
@@ -40,9 +40,9 @@ class TraceReader {
   // nothing more needs to be added; ResourceExhausted: it is larger than max_bytes.
   absl::Status Add(std::string_view piece);
 
-  // After the last byte; once. InvalidArgument when nothing can be made of it: not a trace, or
-  // without GPU work, or without what tells which call launched it. A file that was cut or is
-  // damaged in places is read as far as it goes: Trace::left_out says so.
+  // Call it once, after the last byte. InvalidArgument: it is no trace, or has no GPU work, or does
+  // not say which calls launched the work. A file that was cut or is damaged in places is read as
+  // far as possible: Trace::left_out says so.
   absl::StatusOr<trace::Trace> Finish();
 
   uint64_t text_bytes() const;  // added so far, unpacked
@@ -58,8 +58,8 @@ class TraceReader {
   absl::Status status_;
 };
 
-// What is not in the trace, or not as it was, for people; empty: nothing to say. Python frames and
-// flows, which no trace has to have, are not mentioned.
+// Content that is missing from the trace, or was changed, for people; empty: none. Python frames
+// and flows, which no trace needs, are not mentioned.
 std::string LeftOutInWords(const trace::LeftOut& left_out);
 
 }  // namespace seqpoint::traces

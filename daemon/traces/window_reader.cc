@@ -88,9 +88,9 @@ Op OpOf(WorkKind kind) {
 
 }  // namespace
 
-// Of work that no recorded call launched. Returns when the first of them went on to the driver,
-// where it tells: the library stops in it to close one window and to open this one, with the GPU
-// idle, so its work starts as soon after that as any does.
+// Makes calls for work that no recorded call launched. Returns when the first of them went on to
+// the driver, where the record shows it: the library stops in this call to close one window and to
+// open the next, with the GPU idle, so its work starts with the usual latency after that.
 int64_t WindowReader::AddOpeningCalls(int64_t begin_ns, trace::Trace* trace) const {
   if (trace->calls.empty()) return begin_ns;
   absl::flat_hash_set<uint64_t> called;
@@ -173,7 +173,7 @@ void WindowReader::Add(const abi::DataRecord& record) {
       work.kind = memset ? WorkKind::kMemset : CopyKind(in.kind);
       work.name = builder_.Name(CopyName(work.kind));
       work.stream = builder_.Stream(in.device, in.stream);
-      work.pageable = true;  // not told; whether its call waited for it shows in the times
+      work.pageable = true;  // not recorded; the times show whether its call waited for it
       break;
     }
     case abi::DataType::kGraph: {
@@ -211,14 +211,15 @@ void WindowReader::Add(const abi::DataRecord& record) {
 
 trace::Trace WindowReader::Finish(const Window& window) {
   trace::Trace trace = builder_.Take();
-  // Some kinds of records are always on; what they left of iterations before is not of the window.
+  // Some kinds of records are always on; their records of iterations before do not belong to the
+  // window.
   std::erase_if(trace.calls, [&](const trace::Call& call) {
     return call.begin_ns < window.begin_ns || call.begin_ns >= window.end_ns;
   });
   std::erase_if(trace.works,
                 [&](const trace::Work& work) { return work.start_ns < window.begin_ns; });
   begin_ns_ = AddOpeningCalls(window.begin_ns, &trace);
-  // These records name no device: the stream's number tells where it is in use.
+  // These records name no device: it is the one on which the stream's number is in use.
   absl::flat_hash_map<int64_t, uint32_t> streams;
   for (uint32_t i = 0; i < trace.streams.size(); ++i) {
     const auto [it, inserted] = streams.try_emplace(trace.streams[i].id, i);

@@ -5,9 +5,9 @@
 //   for (const abi::DataRecord& record : records) reader.Add(record);
 //   trace::Trace trace = reader.Finish({.begin_ns = boundary, .end_ns = next_boundary});
 //
-// Calls that begin at the end or later are the library's own, which waits for the GPU to close the
+// Calls that start at the end or later are the library's own, which waits for the GPU to close the
 // window. The calls in which it opened the window are not recorded, only their work: they are put
-// between the begin and the first recorded call.
+// between the window's start and the first recorded call.
 //
 // A window knows the watched driver calls, GPU work and synchronisations, no annotations. Which
 // stream an event is of, CUPTI 12.0's records do not tell: the graph infers it.
@@ -35,14 +35,14 @@ class WindowReader {
   void AddName(uint32_t name_id, std::string_view text);
   // Records of other types are not of a window, and left out.
   void Add(const abi::DataRecord& record);
-  // Of the window, on the CPU: when the call that begins its iteration was entered, and the one
-  // that begins the next.
+  // The window on the CPU: when the call that starts its iteration was entered, and the call that
+  // starts the next.
   struct Window {
     int64_t begin_ns = 0;
     int64_t end_ns = 0;
   };
   trace::Trace Finish(const Window& window);
-  // After it: Window::begin_ns, without what the library did in that call to open the window.
+  // Window::begin_ns, plus the time that the library took in that call to open the window.
   int64_t begin_ns() const { return begin_ns_; }
 
  private:
