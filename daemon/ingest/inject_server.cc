@@ -365,7 +365,7 @@ absl::Status InjectServer::Greet(uint64_t id, std::string_view message, int ring
 
   SEQPOINT_ASSIGN_OR_RETURN(std::unique_ptr<RingReader> reader,
                             RingReader::Open(ring_fd, options_.reader));
-  const std::string ring_id = reader.ring_id();
+  const std::string ring_id = reader->ring_id();
   if (memcmp(ring_id.data(), hello.ring_id, sizeof hello.ring_id) != 0) {
     return absl::InvalidArgumentError("the hello names another ring than the memfd holds");
   }
