@@ -86,11 +86,11 @@ int main(int argc, char** argv) {
   app.set_version_flag("--version", SEQPOINT_VERSION, "print the version");
   app.add_option("--dir", directory, "directory of inject.sock and api.sock")
       ->capture_default_str();
-  app.add_option("--store", store_path, "SQLite file with everything that must last")
+  app.add_option("--store", store_path, "SQLite file with all jobs and their data")
       ->capture_default_str();
   app.add_option("--log", log_path, "log file (default: standard error)");
   app.add_option("--max-store-bytes", options.max_store_bytes,
-                 "remove the oldest ended jobs beyond this size; 0: no limit")
+                 "remove the oldest ended jobs when the store is larger than this; 0: no limit")
       ->transform(WholeNumber(kMost))
       ->capture_default_str();
   app.add_option("--max-job-age", options.max_job_age_s,
@@ -98,18 +98,20 @@ int main(int argc, char** argv) {
       ->transform(WholeNumber(kMost))
       ->capture_default_str();
   app.add_option("--measurements", options.job.measurement_budget,
-                 "iterations measured in detail per job")
+                 "how many iterations of a job are measured in detail")
       ->capture_default_str()
       ->transform(WholeNumber(4096));
   app.add_option("--listen", server_options.tcp_address,
-                 "also answer on host:port, with TLS, those who show a certificate");
-  app.add_option("--tls-certificate", server_options.tls_certificate_file, "PEM chain");
-  app.add_option("--tls-key", server_options.tls_key_file, "PEM key");
+                 "also serve clients with a certificate on host:port, over TLS");
+  app.add_option("--tls-certificate", server_options.tls_certificate_file,
+                 "PEM file of the certificate chain");
+  app.add_option("--tls-key", server_options.tls_key_file, "PEM file of the key");
   app.add_option("--tls-client-ca", server_options.tls_client_ca_file,
-                 "PEM; with --listen clients must show a certificate of this CA");
+                 "PEM file of the certificate authority of the clients; required with --listen");
   app.add_flag("--move-corrupt-store-aside", options.store.move_corrupt_aside,
-               "rename a damaged store and begin a new one");
-  app.add_flag("--private", private_daemon, "end 10 s after the last process");
+               "rename a damaged store and start a new one");
+  app.add_flag("--private", private_daemon,
+               "end 10 s after the last process and the last question");
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

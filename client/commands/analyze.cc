@@ -241,11 +241,11 @@ int AnalyzeLog(const Context& context, AnalyzeCommandOptions& options) {
 }  // namespace
 
 void AddAnalyze(CLI::App* app, Context* context) {
-  auto [command, options] = AddCommand<AnalyzeCommandOptions>(
-      app, context, "analyze",
-      "What a log of iterations, written by any tool, says: the lengths that stand for all "
-      "others, and how well.",
-      &AnalyzeLog);
+  auto [command, options] =
+      AddCommand<AnalyzeCommandOptions>(app, context, "analyze",
+                                        "Analyze a log of iterations that any tool wrote: which "
+                                        "lengths stand for all others, and how well.",
+                                        &AnalyzeLog);
   LogOptions* log = &options->asked.log;
   command->add_option("LOG", log->path, "CSV (or .gz) with a header; a row is an iteration")
       ->required()
@@ -254,12 +254,13 @@ void AddAnalyze(CLI::App* app, Context* context) {
   options->points.AddTo(command);
   command
       ->add_option("--playlist", options->playlist,
-                   "write the points there, as `seqpoint playlist` does; \"-\": on standard "
+                   "write the points to this file, as `seqpoint playlist` does; \"-\": to standard "
                    "output, instead of the answer")
       ->type_name("FILE");
   command
-      ->add_option("--against", options->asked.against,
-                   "the same work on another machine, with the same columns: the speedup")
+      ->add_option(
+          "--against", options->asked.against,
+          "a log of the same work on another machine, with the same columns; shows the speedup")
       ->type_name("FILE");
   options->horizon.AddTo(command);
   command->footer(kAnalyzeHelp);

@@ -97,7 +97,8 @@ TEST_F(ClientTest, CompletionKnowsCommandsOptionsValuesAndJobs) {
   for (const auto& [words, expected] : std::vector<std::pair<std::string, std::string>>{
            {"ker", "kernels\tKernels by their share of kernel time\n"},
            {"--socket /x ker", "kernels\tKernels by their share of kernel time\n"},
-           {"project 1 --conf", "--confidence\tthat the interval holds the truth; default 95%\n"},
+           {"project 1 --conf",
+            "--confidence\tprobability that the interval holds the truth; default 95%\n"},
            {"project 1 --order b", "bucket\n"},
            {"control gnmt@r1 level t", "trace\n"},
            {"run --lengths x", ":files\n"},
@@ -108,7 +109,7 @@ TEST_F(ClientTest, CompletionKnowsCommandsOptionsValuesAndJobs) {
            {"whatif 1 --apply ./my", ":files\n"},
            {"whatif --show cuda", "cuda-graphs\n"},
            {"whatif gn", "gnmt@r1\n"},
-           {"repl", "replay\tRun a job's traces again as they are: how well they are understood\n"},
+           {"repl", "replay\tReplay a job's traces unchanged: how well they are understood\n"},
            {"watch ", "1\ngnmt@r1\n"}}) {
     std::vector<std::string> arguments = {"complete", "--"};
     for (absl::string_view word : absl::StrSplit(words, ' ')) arguments.emplace_back(word);

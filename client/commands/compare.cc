@@ -18,12 +18,12 @@ constexpr int64_t kMostRows = 1'000'000;
 constexpr const char* kHelp = R"(
 TIME      the second job's less the first one's
 INTERVAL  holds the truth with the given confidence; where it holds zero, no difference is proven
-SHARE     of the whole difference; a part that goes the other way is below zero
+SHARE     of the whole difference; a part with the opposite sign is below zero
 
-number of iterations    there are more or fewer of them
-lengths                 their lengths are others
+number of iterations    the job has more or fewer
+lengths                 the lengths differ
 cost at equal lengths   an iteration takes longer or shorter: by kernel, and between kernels
-stalls and first ones   what single iterations took beyond what others of their lengths take)";
+stalls and first ones   what single iterations took beyond others of their lengths)";
 
 std::string Signed(double value, std::string_view unit) {
   const char* const sign = value == 0 ? "" : value < 0 ? "-" : "+";
@@ -171,8 +171,10 @@ void CompareOptions::AddTo(CLI::App* command) {
   command->add_option("JOB", base, "the first one: its id, name@run_id or name (the latest run)")
       ->check(Name())
       ->required();
-  command->add_option("OTHER", other, "the second one, likewise")->check(Name())->required();
-  command->add_option("--confidence", confidence, "that the interval holds the truth; default 95%")
+  command->add_option("OTHER", other, "the second job")->check(Name())->required();
+  command
+      ->add_option("--confidence", confidence,
+                   "probability that the interval holds the truth; default 95%")
       ->transform(Share())
       ->type_name("SHARE");
   command->add_option("--limit", limit, "how many kernels; default 10")

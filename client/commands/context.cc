@@ -19,15 +19,18 @@ void Context::AddTo(CLI::App* app) {
       "--no-start", [this] { connect_.start_private = false; },
       "do not start a private daemon when none answers");
   auto* server =
-      app->add_option("--server", connect_.server, "host:port of a daemon elsewhere, over TLS")
+      app->add_option("--server", connect_.server, "host:port of a remote daemon, over TLS")
           ->type_name("ADDRESS");
-  app->add_option("--ca", connect_.ca_file, "PEM of the authority to trust")
+  app->add_option("--ca", connect_.ca_file, "PEM file of the certificate authority to trust")
       ->type_name("FILE")
       ->needs(server);
-  auto* certificate = app->add_option("--cert", connect_.certificate_file, "own certificate")
-                          ->type_name("FILE")
-                          ->needs(server);
-  app->add_option("--key", connect_.key_file, "own key")->type_name("FILE")->needs(certificate);
+  auto* certificate =
+      app->add_option("--cert", connect_.certificate_file, "PEM file of the client's certificate")
+          ->type_name("FILE")
+          ->needs(server);
+  app->add_option("--key", connect_.key_file, "PEM file of the client's key")
+      ->type_name("FILE")
+      ->needs(certificate);
 }
 
 absl::StatusOr<std::unique_ptr<Connection>> Context::ConnectToRunning() const {
@@ -61,7 +64,7 @@ CLI::App* AddSubcommand(CLI::App* app, const std::string& name, const std::strin
 }
 
 CLI::Option* AddJob(CLI::App* command, std::string* job) {
-  return command->add_option("JOB", *job, "its id, name@run_id or name (the latest run)")
+  return command->add_option("JOB", *job, "id, name@run_id or name (the latest run)")
       ->check(Name());
 }
 

@@ -110,7 +110,7 @@ void AddControl(CLI::App* app, Context* context) {
   AddChoice(level, "LEVEL", &options->level, {"auto", "mark", "trace"},
             "auto: the daemon chooses; mark: boundaries, lengths and times; trace: all GPU work")
       ->required();
-  add("budget", "What the stops for measuring may take, as a share of the run's time.",
+  add("budget", "Set the largest share of the run's time for stops to measure.",
       v1::ControlRequest::ACTION_SET_OVERHEAD_BUDGET)
       ->add_option("SHARE", options->budget_share, "such as 0.5% or 0.005")
       ->transform(Share())

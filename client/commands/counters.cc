@@ -33,9 +33,9 @@ void AddCounters(CLI::App* app, Context* context) {
       &ShowCounters);
   command->footer(kCountersHelp);
   AddJob(command, &options->figures.job)->required();
-  command->add_option("METRIC", options->metrics, "only these")->check(Name());
+  command->add_option("METRIC", options->metrics, "only these counters")->check(Name());
   command->add_flag("--measured", options->list_measured,
-                    "list the measured iterations, and how much longer each took for it");
+                    "list the measured iterations, and how much longer measuring made each");
   options->figures.AddTo(command);
   options->figures.part.AddTo(command);
 }

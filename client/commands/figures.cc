@@ -6,7 +6,9 @@
 namespace seqpoint::client {
 
 void FigureOptions::AddTo(CLI::App* command) {
-  command->add_option("--confidence", confidence, "that the interval holds the truth; default 95%")
+  command
+      ->add_option("--confidence", confidence,
+                   "probability that the interval holds the truth; default 95%")
       ->transform(Confidence())
       ->type_name("C");
   horizon.AddTo(command);

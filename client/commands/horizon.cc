@@ -23,14 +23,14 @@ void HorizonOptions::AddTo(CLI::App* app) {
           ->type_name("FILE")
           ->group(group);
   app->add_option("--length-column", lengths.columns,
-                  "its length column, or two; default: len_total, else the first two with "
-                  "\"len\" in their names, else all of a file with one or two")
+                  "one or two columns with lengths; default: len_total, else the first two with "
+                  "\"len\" in their names, else all columns of a file that has one or two")
       ->delimiter(',')
       ->expected(1, 2)
       ->type_name("NAME[,NAME]")
       ->needs(file)
       ->group(group);
-  app->add_option("--epochs", epochs, "how often the data is gone through")
+  app->add_option("--epochs", epochs, "how many times the run goes through the data")
       ->transform(WholeNumber(1, kMaxCount))
       ->type_name("E")
       ->group(group);
@@ -42,15 +42,15 @@ void HorizonOptions::AddTo(CLI::App* app) {
       ->needs(file)
       ->group(group);
   app->add_option("--data-parallel", data_parallel,
-                  "ranks with batches of their own, which share the forward passes out; default: "
-                  "all ranks of the run")
+                  "ranks that have batches of their own and divide the forward passes among them; "
+                  "default: all ranks of the run")
       ->transform(WholeNumber(1, kMaxRanks))
       ->type_name("N")
       ->needs(file)
       ->group(group);
   AddChoice(app, "--order", &order, {"shuffle", "bucket", "sorted", "file"},
-            "in which examples come: shuffle (default), bucket (sorted within 100 random "
-            "batches), sorted, file (as they stand there)")
+            "order of the examples: shuffle (default), bucket (sorted within 100 random batches), "
+            "sorted, file (that of the file)")
       ->needs(file)
       ->group(group);
   app->add_option("--pad-to", lengths.pad_to, "lengths are padded to a multiple of N")
@@ -62,7 +62,7 @@ void HorizonOptions::AddTo(CLI::App* app) {
       ->needs(file)
       ->group(group);
   app->add_option("--iterations", iterations,
-                  "iterations of the run (of one epoch, with --epochs), lengths unknown")
+                  "number of iterations (of one epoch, with --epochs), when lengths are unknown")
       ->transform(WholeNumber(1, kMaxCount))
       ->type_name("N")
       ->excludes(file)

@@ -155,30 +155,33 @@ int ImportFiles(const Context& context, ImportCommandOptions& options) {
 }  // namespace
 
 void AddImport(CLI::App* app, Context* context) {
-  auto [command, options] = AddCommand<ImportCommandOptions>(
-      app, context, "import",
-      "Make a job of what another tool wrote, so that all other commands know it: a log of "
-      "iterations, or traces of a profiler.",
-      &ImportFiles);
+  auto [command, options] =
+      AddCommand<ImportCommandOptions>(app, context, "import",
+                                       "Make a job from a log of iterations or from traces of "
+                                       "another profiler, so that all other commands can use it.",
+                                       &ImportFiles);
   command->footer(kImportHelp);
   command
       ->add_option("FILE", options->files,
-                   "a log: CSV (or .gz) with a header, a row is an iteration; or traces, one of "
-                   "each rank: JSON of torch.profiler or `seqpoint export --chrome`")
+                   "a log: CSV (or .gz) with a header, a row is an iteration; or traces, one for "
+                   "each rank: JSON of torch.profiler or of `seqpoint export --chrome`")
       ->required()
       ->type_name("FILE");
   AddLogColumns(command, &options->import.log, "Of a log");
   command
       ->add_option("--marker", options->marker,
-                   "RE2 of the annotations at which iterations begin; its groups, one or two, "
-                   "are their lengths; default: ProfilerStep#N, else they are found")
+                   "regular expression (RE2) for the annotations at which iterations begin; its "
+                   "one or two groups are their lengths; default: ProfilerStep#N, else iterations "
+                   "are found by themselves")
       ->check(Name())
       ->type_name("REGEX")
       ->group("Of traces");
-  command->add_option("--name", options->import.name, "of the job; default: the (first) file's")
+  command
+      ->add_option("--name", options->import.name,
+                   "name of the job; default: that of the (first) file")
       ->check(Name())
       ->type_name("NAME");
-  command->add_option("--run-id", options->import.run_id, "of the job; default: a new one")
+  command->add_option("--run-id", options->import.run_id, "run id of the job; default: a new one")
       ->check(Name())
       ->type_name("ID");
 }

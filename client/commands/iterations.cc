@@ -107,8 +107,8 @@ void AddIterations(CLI::App* app, Context* context) {
       app, context, "iterations", "The log of iterations.", &ShowIterations);
   command->footer(kIterationsHelp);
   AddJob(command, &options->job)->required();
-  command->add_flag("--measured", options->measured, "only those that were measured");
-  command->add_option("--rank", options->rank, "of this rank; default: the lowest")
+  command->add_flag("--measured", options->measured, "only measured iterations");
+  command->add_option("--rank", options->rank, "iterations of this rank; default: the lowest rank")
       ->transform(WholeNumber(0, INT32_MAX))
       ->type_name("R");
   options->rows.AddTo(command);

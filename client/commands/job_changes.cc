@@ -41,14 +41,15 @@ int Tag(const Context& context, TagOptions& options) {
 
 void AddJobChanges(CLI::App* app, Context* context) {
   auto deletion = AddCommand<DeleteOptions>(
-      app, context, "delete", "Remove a job that is over, with all that is stored of it.", &Delete);
+      app, context, "delete", "Delete a job that has ended, with everything that is stored of it.",
+      &Delete);
   AddJob(deletion.app, &deletion.options->job)->required();
   auto rename = AddCommand<RenameOptions>(app, context, "rename",
                                           "Give a job that is over another name.", &Rename);
   AddJob(rename.app, &rename.options->job)->required();
   rename.app->add_option("NAME", rename.options->name, "the new name")->required()->check(Name());
   auto tag = AddCommand<TagOptions>(app, context, "tag",
-                                    "Tag a job, to find it by `seqpoint jobs --tag`.", &Tag);
+                                    "Tag a job, so that `seqpoint jobs --tag` finds it.", &Tag);
   AddJob(tag.app, &tag.options->job)->required();
   tag.options->AddTo(tag.app);
 }

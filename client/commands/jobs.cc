@@ -40,18 +40,20 @@ std::string StateNames() {
 }  // namespace
 
 void JobsOptions::AddTo(CLI::App* command) {
-  command->add_flag("--live", live, "only those that run");
-  command->add_flag("--all", all, "those of commands that did not train, too");
-  command->add_option("--state", states, absl::StrCat("only those in one of these: ", StateNames()))
+  command->add_flag("--live", live, "only jobs that run");
+  command->add_flag("--all", all, "also jobs of commands that did not train");
+  command
+      ->add_option("--state", states,
+                   absl::StrCat("only jobs in one of these states: ", StateNames()))
       ->delimiter(',')
       ->type_name("STATE[,STATE]");
   command
       ->add_option(
           "--since", since,
-          "only those that started then or later: 90m, 3d, 2026-11-20, \"2026-11-20 14:30\"")
+          "only jobs that started then or later: 90m, 3d, 2026-11-20, \"2026-11-20 14:30\"")
       ->check(Name())
       ->type_name("TIME");
-  command->add_option("--tag", tags, "only those with this tag; of several, with all of them")
+  command->add_option("--tag", tags, "only jobs with all of these tags")
       ->delimiter(',')
       ->check(Name())
       ->type_name("TAG[,TAG]");
@@ -123,7 +125,7 @@ int KeepLatest(const JobsOptions& options, v1::ListJobsReply* reply) {
 }
 
 std::string JobListText(const v1::ListJobsReply& reply, int left_out, const JobsOptions& options) {
-  if (reply.jobs_size() == 0 && options.narrowed()) return "no job is like that\n";
+  if (reply.jobs_size() == 0 && options.narrowed()) return "no job matches\n";
   std::string text = JobsText(reply, options.all);
   if (left_out > 0) {
     absl::StrAppend(&text, FormatCount(left_out, "earlier job"),
@@ -134,7 +136,7 @@ std::string JobListText(const v1::ListJobsReply& reply, int left_out, const Jobs
 
 void TagOptions::AddTo(CLI::App* command) {
   command->add_option("TAG", tags, "words to find the job by")->required()->check(Name());
-  command->add_flag("--remove", remove, "take these tags away");
+  command->add_flag("--remove", remove, "remove these tags");
 }
 
 v1::UpdateJobRequest TagOptions::Request() const {
@@ -183,7 +185,7 @@ int ShowJobs(const Context& context, JobsOptions& options) {
 
 void AddJobs(CLI::App* app, Context* context) {
   auto [command, options] = AddCommand<JobsOptions>(
-      app, context, "jobs", "List jobs, or tell everything about one.", &ShowJobs);
+      app, context, "jobs", "List jobs, or show everything about one.", &ShowJobs);
   command->footer(kJobsHelp);
   AddJob(command, &options->job);
   options->AddTo(command);

@@ -92,7 +92,7 @@ TEST_F(ClientTest, JobsAreTaggedNarrowedRenamedAndDeleted) {
     EXPECT_THAT(result.out, HasSubstr("  " + shown + " ")) << words;
     EXPECT_THAT(result.out, Not(HasSubstr(shown == "old" ? "  gnmt " : "  old "))) << words;
   }
-  EXPECT_EQ(Client({"jobs", "--since", "1h"}).out, "no job is like that\n");
+  EXPECT_EQ(Client({"jobs", "--since", "1h"}).out, "no job matches\n");
   EXPECT_THAT(Client({"jobs", "--since", "2020-01-01"}).out, HasSubstr("gnmt"));
   EXPECT_EQ(Client({"tag", "old", "h200", "--remove"}).out, "old@r1 (job 2), tags nightly\n");
   EXPECT_EQ(Client({"rename", "old", "new"}).out, "new@r1 (job 2)\n");

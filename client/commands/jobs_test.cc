@@ -63,7 +63,7 @@ TEST(JobsOptions, TheLimitCountsJobsThatAreShown) {
   EXPECT_THAT(JobListText(reply, 0, options),
               AllOf(HasSubstr("oldest"), Not(HasSubstr("earlier"))));
   options.since = "1h";
-  EXPECT_EQ(JobListText(v1::ListJobsReply(), 0, options), "no job is like that\n");
+  EXPECT_EQ(JobListText(v1::ListJobsReply(), 0, options), "no job matches\n");
 }
 
 }  // namespace

@@ -14,23 +14,23 @@ namespace seqpoint::client {
 inline void AddLogColumns(CLI::App* command, LogOptions* log, const std::string& group) {
   command
       ->add_option("--key", log->key_columns,
-                   "column of the iteration's length, or two; default: what logs call it")
+                   "one or two columns with the iteration's length; default: a common name, such "
+                   "as length or seq_len")
       ->delimiter(',')
       ->expected(1, 2)
       ->type_name("COL[,COL]")
       ->group(group);
   command
       ->add_option("--time", log->time_column,
-                   "column of its time; _ns, _us, _ms or _s at the end is the unit")
+                   "column with the iteration's time; an ending _ns, _us, _ms or _s is its unit")
       ->type_name("COL")
       ->group(group);
   AddChoice(command, "--time-unit", &log->time_unit, {"ns", "us", "ms", "s"},
-            "of the time column, where its name does not end in one")
+            "unit of the time column, when its name does not end in one")
       ->group(group);
   command
       ->add_option("--group", log->group_columns,
-                   "columns that tell runs and epochs apart; their first iterations may be "
-                   "start-up")
+                   "columns that identify a run or an epoch, whose first iteration may be start-up")
       ->delimiter(',')
       ->expected(1, 8)
       ->type_name("COL[,COL]")

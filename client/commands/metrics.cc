@@ -165,7 +165,7 @@ std::string MetricSetText(const v1::OfferedMetricSet& set, const std::string& ch
 }
 
 void AddMetricsFile(CLI::App* command, std::string* file) {
-  command->add_option("--metrics-file", *file, "own metric sets (docs/using/counters.md)")
+  command->add_option("--metrics-file", *file, "metric sets of your own (docs/using/counters.md)")
       ->check(CLI::ExistingFile)
       ->type_name("FILE");
 }
@@ -175,10 +175,11 @@ void AddMetrics(CLI::App* app, Context* context) {
       app, context, "metrics", "List metric sets: what they measure, and in how many passes.",
       &ShowMetrics);
   command->footer(kMetricsHelp);
-  command->add_option("SET", options->set, "only this, with all its metrics")->check(Name());
+  command->add_option("SET", options->set, "show only this set, with all its metrics")
+      ->check(Name());
   command
       ->add_option("--chip", options->chip,
-                   "of the GPU, as `seqpoint counters JOB` names it; default GH100")
+                   "chip of the GPU, as `seqpoint counters JOB` names it; default GH100")
       ->check(Name())
       ->type_name("CHIP");
   AddMetricsFile(command, &options->file);

@@ -17,8 +17,8 @@ void PartOptions::AddTo(CLI::App* command) {
                    ->group(group);
   command
       ->add_option("--epoch", epoch,
-                   "an epoch, from 1; of a run with --iterations N --epochs E, or with --lengths "
-                   "in the order of the file")
+                   "an epoch, from 1; needs a run with --iterations N --epochs E, or with "
+                   "--lengths FILE --epochs E")
       ->transform(WholeNumber(1, INT32_MAX))
       ->type_name("E")
       ->excludes(first)

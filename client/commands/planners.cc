@@ -29,7 +29,7 @@ absl::Status StartPlanner(const std::string& name, const std::vector<std::string
   words.push_back(nullptr);
   execv(program.c_str(), const_cast<char* const*>(words.data()));
   return absl::InternalError(absl::StrCat("cannot start ", program, ": ", strerror(errno),
-                                          "; it belongs beside this program: `./dev build release "
+                                          "; it belongs next to this program: `./dev build release "
                                           "--target seqpoint-",
                                           name, "` makes it"));
 }

@@ -17,7 +17,7 @@ struct Planner {
 
 inline constexpr Planner kPlanners[] = {
     {"place", "Split a graph of operators over accelerators and CPU cores."},
-    {"partition", "Share the rows of a sparse network out among ranks."},
+    {"partition", "Choose which rank owns which rows of a sparse network."},
 };
 
 bool IsPlanner(const std::string& command);

@@ -26,7 +26,7 @@ struct PointOptions {
         ->transform(Share())
         ->excludes(number)
         ->type_name("E");
-    command->add_option("--confidence", confidence, "of the intervals; default 95%")
+    command->add_option("--confidence", confidence, "confidence of the intervals; default 95%")
         ->transform(Confidence())
         ->type_name("C");
   }

@@ -74,7 +74,7 @@ void AddProject(CLI::App* app, Context* context) {
   const std::string group = "The run on another machine (without JOB)";
   command
       ->add_option("--playlist", options->playlist,
-                   "what `seqpoint playlist` wrote; needs --measured")
+                   "a file of `seqpoint playlist`; needs --measured")
       ->type_name("FILE")
       ->group(group);
   command
@@ -85,12 +85,12 @@ void AddProject(CLI::App* app, Context* context) {
       ->group(group);
   command
       ->add_option("--time", options->measured.time_column,
-                   "its time column; default: the one whose name ends in _ns, _us, _ms or _s")
+                   "column with the times; default: the one whose name ends in _ns, _us, _ms or _s")
       ->check(Name())
       ->type_name("NAME")
       ->group(group);
   AddChoice(command, "--time-unit", &options->measured.time_unit, {"ns", "us", "ms", "s"},
-            "of the times; default: as the column's name ends")
+            "unit of the times; default: the ending of the column's name")
       ->group(group);
 }
 

@@ -31,16 +31,16 @@ int Replay(const Context& context, ReplayOptions& options) {
 
 void AddReplay(CLI::App* app, Context* context) {
   auto [command, options] = AddCommand<ReplayOptions>(
-      app, context, "replay", "Run a job's traces again as they are: how well they are understood.",
+      app, context, "replay", "Replay a job's traces unchanged: how well they are understood.",
       &Replay);
   command->footer(kReplayHelp);
   AddJob(command, &options->job)->required();
   command
       ->add_option("--chrome", options->chrome,
-                   "write the replayed timelines below the measured ones, as trace events in "
-                   "JSON for Perfetto; \"-\": on standard output, instead of the answer")
+                   "write the replayed timelines below the measured ones, as trace events in JSON "
+                   "for Perfetto; \"-\": to standard output, instead of the answer")
       ->type_name("FILE");
-  command->add_flag("--all", options->all, "all iterations");
+  command->add_flag("--all", options->all, "show all iterations");
 }
 
 }  // namespace seqpoint::client

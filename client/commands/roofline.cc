@@ -25,7 +25,7 @@ int ShowRoofline(const Context& context, RooflineOptions& options) {
 
 void AddRoofline(CLI::App* app, Context* context) {
   auto [command, options] = AddCommand<RooflineOptions>(
-      app, context, "roofline", "Which kernels memory bounds, and which arithmetic.",
+      app, context, "roofline", "Kernels against the roofs of memory bandwidth and arithmetic.",
       &ShowRoofline);
   command->footer(kRooflineHelp);
   AddJob(command, &options->job)->required();

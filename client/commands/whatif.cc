@@ -211,28 +211,32 @@ void AddWhatIf(CLI::App* app, Context* context) {
   options->command = command;
   command->footer(kWhatIfHelp);
   AddJob(command, &options->figures.job);
-  const std::string group = "What is asked";
+  const std::string group = "The change";
   command
       ->add_option("--apply", options->applied,
-                   "a preset or a file, with parameters behind commas: amp,compute=4. "
-                   "Several are done one after the other")
+                   "a preset or a file, with parameters behind commas: amp,compute=4; may be "
+                   "repeated, applied in order")
       ->allow_extra_args(false)
       ->type_name("CHANGE")
       ->group(group);
   command
       ->add_option("--steps", options->steps,
-                   "steps as in a file (docs/formats/whatif-steps.md), parted by ;")
+                   "steps as in a file (docs/formats/whatif-steps.md), separated by ;")
       ->allow_extra_args(false)
       ->type_name("STEPS")
       ->group(group);
   command->add_flag("--list", options->list, "what each preset would save")->group(group);
-  command->add_flag("--presets", options->presets, "what presets there are (no JOB)")->group(group);
-  command->add_option("--show", options->show, "the file of one, to save and change (no JOB)")
+  command
+      ->add_flag("--presets", options->presets, "list the presets with their assumptions (no JOB)")
+      ->group(group);
+  command
+      ->add_option("--show", options->show,
+                   "print the file of a preset, to save and change (no JOB)")
       ->type_name("PRESET")
       ->group(group);
-  command->add_flag("--all", options->all,
-                    "all lengths and kernels, names whole; with --list: presets that do not "
-                    "apply, too");
+  command->add_flag(
+      "--all", options->all,
+      "all lengths and kernels, with whole names; with --list: also presets that do not apply");
   options->figures.AddTo(command);
 }
 

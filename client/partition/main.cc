@@ -57,39 +57,39 @@ absl::Status MakeFolder(const std::string& path) {
 class Partition {
  public:
   Partition()
-      : app_("Share the rows of a sparse network out among ranks so that little is sent.",
+      : app_("Choose which rank owns which rows of a sparse network, so that little is sent.",
              "seqpoint partition") {
     app_.formatter(std::make_shared<HelpFormatter>());
     app_.set_help_flag("-h,--help", "print this help");
     app_.set_version_flag("--version", SEQPOINT_VERSION, "print the version");
     AddSparseInput(app_, &input_);
-    app_.add_option("--parts", options_.parts, "ranks")
+    app_.add_option("--parts", options_.parts, "number of ranks")
         ->transform(WholeNumber(1, sparse::kMostParts))
         ->type_name("P");
     app_.add_option("--imbalance", options_.imbalance,
-                    "nonzeros that a part of a layer may have above the mean; default 1%")
+                    "how many more nonzeros than the mean a part of a layer may have; default 1%")
         ->transform(Share())
         ->type_name("SHARE");
     app_.add_flag("--training", options_.training, "count the backward pass, too");
     app_.add_option("--effort", options_.effort, "multiplies the time of the search; default 1")
         ->check(CLI::Range(0.001, 1000.0))
         ->type_name("F");
-    app_.add_option("-o,--output", output_, "write owners.txt and sends.txt there")
+    app_.add_option("-o,--output", output_, "write owners.txt and sends.txt to this folder")
         ->type_name("DIR");
     app_.add_option("--write", write_,
-                    "write the network there, GraphChallenge .tsv, a file a layer")
+                    "write the network to this folder, as GraphChallenge .tsv, one file per layer")
         ->type_name("DIR");
     app_.add_flag("--json", json_, "print the answer as JSON");
     app_.footer(R"(
-WORDS           numbers sent for one sample: an activation, once to each part that needs it; with
-                --training as many partial sums back
-LARGEST SENDER  words of the part that sends the most
-IMBALANCE       nonzeros of the fullest part above the mean, in the worst layer
-OF WORDS        this partition's words as a share of those
-layer by layer  the published way, with Zoltan; blocks: consecutive rows
+WORDS           numbers sent for one sample: each activation once to each part that needs it; with
+                --training equally many partial sums back
+LARGEST SENDER  words of the part that sends most
+IMBALANCE       how many more nonzeros than the mean the fullest part has, in the worst layer
+OF WORDS        this partition's words as a share of the row's words
+layer by layer  the published method, with Zoltan; blocks: consecutive rows
 
 Exit codes: 0 ok, also when Ctrl-C ended the search with the best so far; 1 no answer; 2 wrong
-usage. Formats and methods: docs/using/partition.md.)");
+usage. More: docs/using/partition.md.)");
   }
 
   int Main(std::vector<std::string> arguments) {

@@ -48,69 +48,67 @@ class Place {
     app_.set_help_flag("-h,--help", "print this help");
     app_.set_version_flag("--version", SEQPOINT_VERSION, "print the version");
     auto* file = app_.add_option("FILE", file_,
-                                 "the problem, published JSON; or a JOB of seqpoint run "
-                                 "--operators: its id, name@run_id or name")
+                                 "a problem (docs/formats/placement-files.md), or a JOB of "
+                                 "seqpoint run --operators: id, name@run_id or name")
                      ->option_text("FILE|JOB");
-    auto* trace =
-        app_.add_option("--trace", traces_,
-                        "a recording in place of FILE: an execution trace of PyTorch and the times "
-                        "of its operators; once for each length")
-            ->type_name("ET,TIMES[@LENGTH]")
-            ->excludes(file);
+    auto* trace = app_.add_option("--trace", traces_,
+                                  "a recording instead of FILE: an execution trace of PyTorch and "
+                                  "the times of its operators; once for each length")
+                      ->type_name("ET,TIMES[@LENGTH]")
+                      ->excludes(file);
     app_.add_option("--lengths", lengths_,
-                    "CSV of the run's iterations: how often each length comes; default: all count "
-                    "the same")
+                    "CSV with one row for each iteration of the run, to count how often each "
+                    "length occurs; default: all count equally")
         ->needs(trace)
         ->type_name("FILE");
     AddChoice(&app_, "--pipeline", &pipeline_, {"decoupled", "lockstep"},
-              "over several lengths: deep queues between stages (default), or each step as long as "
-              "the slowest stage");
-    app_.add_option("--socket", socket_, "of a JOB: the daemon's api.sock")->type_name("PATH");
+              "for several lengths: decoupled (default): deep queues between stages; lockstep: "
+              "each step is as long as its slowest stage");
+    app_.add_option("--socket", socket_, "the daemon's api.sock, for a JOB")->type_name("PATH");
     app_.add_option("--bandwidth", bandwidth_,
-                    "of recordings: what moves in a second, such as 12GB; default: as their copies "
-                    "did, else 15.75GB")
+                    "bytes moved per second, for recordings, such as 12GB; default: that of their "
+                    "copies, else 15.75GB")
         ->transform(ByteSize())
         ->type_name("SIZE");
-    app_.add_option("--devices", accelerators_, "accelerators; default: those of the file")
+    app_.add_option("--devices", accelerators_, "number of accelerators; default: that of the file")
         ->transform(WholeNumber(0, placement::kMostDevices))
         ->type_name("N");
-    app_.add_option("--memory", memory_, "of each accelerator, such as 16GiB; default: the file's")
+    app_.add_option("--memory", memory_,
+                    "memory of each accelerator, such as 16GiB; default: that of the file")
         ->transform(ByteSize())
         ->type_name("SIZE");
-    app_.add_option("--cpus", cpus_, "CPU cores; default: those of the file")
+    app_.add_option("--cpus", cpus_, "number of CPU cores; default: that of the file")
         ->transform(WholeNumber(0, placement::kMostDevices))
         ->type_name("N");
     AddChoice(&app_, "--objective", &objective_, {"throughput", "latency"},
               "throughput (default): the slowest device of a pipeline; latency: one sample alone");
-    auto* any = app_.add_flag("--any", any_, "devices may be left and come back to");
+    auto* any = app_.add_flag("--any", any_, "a device may hold several stages");
     app_.add_flag("--contiguous", contiguous_, "each device is one stage (default)")->excludes(any);
     app_.add_option("--proof", proof_seconds_,
-                    "with --any: try so long to prove that there is no better placement; "
-                    "default 30, 0: not at all")
+                    "with --any: how long to try to prove that no placement is better; default 30; "
+                    "0: not at all")
         ->check(CLI::Range(0.0, kMostProofSeconds))
         ->type_name("SECONDS");
-    app_.add_option("--threads", threads_, "default: as many as there are processors")
+    app_.add_option("--threads", threads_, "number of threads; default: one per processor")
         ->transform(WholeNumber(1, kMostThreads))
         ->type_name("N");
-    app_.add_option("--against", against_, "another split to compare with, published JSON")
-        ->type_name("SPLIT");
-    app_.add_option("-o,--output", output_,
-                    "write the placement there, published JSON; -: print it")
+    app_.add_option("--against", against_, "another split to compare with")->type_name("SPLIT");
+    app_.add_option("-o,--output", output_, "write the placement to this file; -: print it")
         ->type_name("OUT");
     app_.add_option("--dot", dot_, "write the graph for Graphviz, a color for each device")
         ->type_name("FILE");
     app_.add_flag("--json", json_, "print the answer as JSON");
     app_.footer(R"(
-LOAD           time of a device for each sample: COMPUTE and COMMUNICATION together
-COMMUNICATION  transfers in and out, each output once for each accelerator; free for cores
+LOAD           time of a device for each sample: COMPUTE plus COMMUNICATION
+COMMUNICATION  transfers in and out, each output once per accelerator; free for cores
 OF SLOWEST     share of the largest load, which is the time per sample
-COMPARED WITH  one accelerator with everything; equal layers: as many operators on each, in order;
-               one more accelerator: what another one would bring
-RECORDING      a length that was recorded; ITERATION and LOADS are to be the same on a CPU; BETWEEN
-               is what lies between operators; docs/formats/operator-costs.md
+COMPARED WITH  one accelerator for everything; equal layers: equally many operators on each, in
+               order; one more accelerator: the time with another one
+RECORDING      a recorded length; ITERATION and LOADS should be equal on a CPU; BETWEEN is the time
+               between operators (docs/formats/operator-costs.md)
 
 Exit codes: 0 ok, also when Ctrl-C ended the search with the best so far; 1 no answer; 2 wrong
-usage. Formats and methods: docs/using/placement.md.)");
+usage. More: docs/using/placement.md.)");
   }
 
   int Main(std::vector<std::string> arguments) {

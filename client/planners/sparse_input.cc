@@ -17,15 +17,16 @@ namespace seqpoint::client {
 
 void AddSparseInput(CLI::App& app, SparseInputOptions* options) {
   app.add_option("MATRIX", options->files,
-                 "the layers, first one first: Matrix Market (.mtx), GraphChallenge (.tsv), "
+                 "the layers in their order: Matrix Market (.mtx), GraphChallenge (.tsv), "
                  "NumPy (.npz)");
-  app.add_option("--neurons", options->neurons, "of layers of .tsv files, which do not say it")
+  app.add_option("--neurons", options->neurons, "neurons of a layer; .tsv files do not say it")
       ->check(CLI::PositiveNumber);
   app.add_option("--radixnet", options->radixnet,
                  "make a RadiX-Net instead, such as 1024x120 (neurons x layers)");
   app.add_option("--permutations", options->permutations,
-                 "of the RadiX-Net: a row for each block; without it they are drawn");
-  app.add_option("--seed", options->seed, "of what is drawn");
+                 "file with the permutations of the RadiX-Net, a row for each block; default: "
+                 "drawn at random");
+  app.add_option("--seed", options->seed, "seed of random numbers");
 }
 
 namespace {

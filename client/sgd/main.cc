@@ -405,40 +405,44 @@ void AddOptions(CLI::App& app, Options* options) {
   app.set_version_flag("--version", SEQPOINT_VERSION, "print the version");
   client::AddSparseInput(app, &options->input);
   app.add_option("--owners", options->owners,
-                 "owners.txt of seqpoint partition; without it each layer is cut into blocks")
+                 "owners.txt of seqpoint partition; default: each layer is cut into blocks of "
+                 "consecutive rows")
       ->type_name("FILE");
-  app.add_flag("--inference", options->inference,
-               "GraphChallenge's: weights as read, clipped ReLU, a bias; else it trains");
+  app.add_flag(
+      "--inference", options->inference,
+      "GraphChallenge's inference: weights as read, clipped ReLU, a bias; default: training");
   app.add_flag("--weights-as-read", options->weights_as_read,
-               "train from the weights of the files; else they are drawn with --seed");
-  app.add_flag("--gpu", options->gpu, "local products with cuSPARSE; never run so far");
+               "start from the weights of the files; default: drawn with --seed");
+  app.add_flag("--gpu", options->gpu, "local products with cuSPARSE; untested on a GPU");
   client::AddChoice(&app, "--activation", &options->activation, {"sigmoid", "relu", "clipped"},
-                    "default: sigmoid, with --inference clipped");
+                    "activation; default: sigmoid, with --inference clipped");
   client::AddChoice(&app, "--loss", &options->loss, {"squares", "cross-entropy"},
-                    "default: squares");
+                    "loss; default: squares");
   app.add_option("--bias", options->step.bias,
                  "added to every weighted sum; default 0, with --inference -0.3")
       ->check(Number(-kMostNumber))
       ->type_name("B");
-  app.add_option("--rate", options->step.rate, "step size of the descent; default 0.1")
+  app.add_option("--rate", options->step.rate, "learning rate; default 0.1")
       ->check(Number(0))
       ->type_name("R");
-  app.add_option("--samples", options->step.samples, "of a minibatch; default 32")
+  app.add_option("--samples", options->step.samples, "samples in a minibatch; default 32")
       ->transform(client::WholeNumber(1, 1 << 16))
       ->type_name("N");
-  app.add_option("--steps", options->steps, "minibatches; default 100")
+  app.add_option("--steps", options->steps, "number of minibatches; default 100")
       ->transform(client::WholeNumber(1, 1 << 30))
       ->type_name("N");
-  app.add_option("--json", options->json, "write the figures there; -: print them and nothing else")
+  app.add_option("--json", options->json,
+                 "write the figures to this file; -: print them and nothing else")
       ->type_name("FILE");
-  app.add_option("--write", options->write, "write the weights after the last step there, as .tsv")
+  app.add_option("--write", options->write,
+                 "write the weights after the last step to this folder, as .tsv")
       ->type_name("DIR");
   app.footer(R"(
-Ctrl-C ends the run after the step at hand, with the figures and weights so far. mpirun passes it on
-after a second, and after another one it kills ranks that are not done: pkill -INT -x seqpoint-sgd
-has no such limit, and mpirun --mca odls_base_sigkill_timeout 10 waits so many seconds, both times.
+Ctrl-C ends the run after the current step, with the figures and weights so far. mpirun passes it on
+after a second and kills remaining ranks after another second. pkill -INT -x seqpoint-sgd has no such
+limit; mpirun --mca odls_base_sigkill_timeout 10 waits 10 seconds both times.
 
-Exit codes: 0 ok, also after a signal; 1 no answer; 2 wrong usage. After Ctrl-C mpirun itself says 1.
+Exit codes: 0 ok, also after a signal; 1 no answer; 2 wrong usage. mpirun itself returns 1 then.
 docs/using/partition.md, "Execution", has the method and the fields of the JSON.)");
 }
 

@@ -22,10 +22,10 @@ class HelpFormatter : public CLI::Formatter {
 inline constexpr const char* kJobsHelp = R"(
 STATE      waiting: no process has come yet; learning: where an iteration begins is not known yet;
            marking: iterations are found, a few of them are measured; paused, released: by control;
-           ended; failed: with another exit status than 0, or by a crash; interrupted: somebody
-           stopped it (Ctrl-C), or its last process vanished and nobody told how it ended
+           ended; failed: with another exit status than 0, or by a crash; interrupted: it was
+           stopped (Ctrl-C), or its last process vanished without an exit status
 LENGTHS    different sequence lengths so far
-SEQPOINTS  with all the measurements they want / in all
+SEQPOINTS  those with all their measurements / all
 TIME       of the whole run where its length is known, else so far
 LEVEL      what the library listens to: learn, mark (boundaries, lengths, times), trace (all GPU
            work), counters, off)";
@@ -36,32 +36,32 @@ SHARE       of the run's iterations
 MEAN TIME   of an iteration of this length, by the model of all iterations
 MEASURED    measurements taken / wanted
 
-Of a job that ran here these are the lengths that its measurements were planned for, as many as the
-budget allows; of an imported log those that `seqpoint analyze` lists. `seqpoint playlist JOB
---points K` lists those for K measurements.)";
+For a job that ran here these are the lengths that its measurements were planned for, as many as the
+budget allows; for an imported log those that `seqpoint analyze` lists. `seqpoint playlist JOB
+--points K` lists the lengths for K measurements.)";
 inline constexpr const char* kProjectHelp = R"(
 whole run, remaining   only where the length of the run is known
-so far, until its end  what was seen
+so far, until its end  what ran
 INTERVAL               holds the truth with the given confidence; exact: nothing is estimated
 +-                     how far the interval reaches from the value, as a share of it; the
                        farther end counts
-Times leave out the stops for measuring, and what a measurement disturbed. What watching the
-program costs is in them.)";
+Times include the cost of watching the program. They leave out the stops for measuring and the
+disturbance by measurements.)";
 inline constexpr const char* kPlaylistHelp = R"(
-A CSV: a row is an iteration's length, the weight with which its time counts, how often to measure
-it, and what it took here with its standard deviation. The whole run takes the sum of weight x mean
+A CSV: a row has an iteration's length, the weight with which its time counts, how often to measure
+it, and its time here with the standard deviation. The whole run takes the sum of weight x mean
 time; `seqpoint project --playlist FILE --measured TIMES.csv` computes it, with an interval.)";
 inline constexpr const char* kAnalyzeHelp = R"(
 MEASURE     how often to measure an iteration of this length
-ITERATIONS  those of the log that it stands for, its mean time's weight in the total
+ITERATIONS  how many iterations of the log it stands for: the weight of its mean time
 SHARE       of the log's iterations
 TIME        mean of ordinary iterations of this length
 NOISE       standard deviation of one iteration about it
 +-          half of an interval that holds the truth with the given confidence, as a share
-Nothing is kept. --playlist FILE writes the same points for another machine; `seqpoint import LOG`
-makes a job, of which `seqpoint playlist` writes them again.)";
+Nothing is stored. --playlist FILE writes the same points for another machine. `seqpoint import LOG`
+makes a job, for which `seqpoint playlist` writes the same points.)";
 inline constexpr const char* kImportHelp = R"(
-What a file is, is told by its content. A trace may be packed with gzip; it needs CPU and GPU:
+A file is recognised by its content. A trace may be packed with gzip; it needs CPU and GPU:
 torch.profiler.profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]).
 
   seqpoint import steps.csv --key tokens --time step_ms --group run,epoch
@@ -69,14 +69,14 @@ torch.profiler.profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA])
   seqpoint import trace.json --marker 'batch of length (\d+)')";
 inline constexpr const char* kReplayHelp = R"(
 MEASURED  from the first GPU work of the iteration to that of the next one
-REPLAYED  the same, of the trace run again as it is: how well the trace is understood, and so how
-          far a what-if can be trusted
-CRITICAL PATH  what the time is spent on: none of it could take longer without the end being later
-Of more than 20 iterations the worst are shown.)";
+REPLAYED  the same time in the replay: how well the trace is understood, and how far a what-if
+          can be trusted
+CRITICAL PATH  what the time is spent on: if any of it took longer, the end would be later
+Of more than 20 iterations the ten with the largest error are shown, or --all.)";
 inline constexpr const char* kWhatIfHelp = R"(
 STANDS FOR  iterations of the run that a length represents
-CHANGE      of the time; an interval holds the truth with the given confidence. What the replay
-            itself is off (seqpoint replay JOB) is not in it
+CHANGE      of the time; an interval holds the truth with the given confidence. The error of the
+            replay itself (seqpoint replay JOB) is not in it
 TASKS       that a step changed, in all traces
 
   seqpoint whatif JOB --list
@@ -84,30 +84,30 @@ TASKS       that a step changed, in all traces
   seqpoint whatif --show amp > my.whatif; seqpoint whatif JOB --apply ./my.whatif,memory=1.5
   seqpoint whatif JOB --steps 'scale kernels where name ~ "gemm" by 1/2; remove copies')";
 inline constexpr const char* kMetricsHelp = R"(
-RANGE, PM  passes with each backend (`seqpoint run --counter-backend`). Each configuration of one
-           pass is measured on iterations of its own; -: the chip does not offer it
-?          CUPTI's host library, which counts passes of own sets, is not here)";
+RANGE, PM  passes with each backend (`seqpoint run --counter-backend`). Each pass is measured on
+           iterations of its own; -: the chip does not offer it
+?          CUPTI's host library, which counts the passes of your own sets, is not installed)";
 inline constexpr const char* kCountersHelp = R"(
 WHOLE RUN, SO FAR  sum over the run where its length is known, else so far
 PER ITERATION      mean
-MEASURED           iterations; derived: made of other counters)";
+MEASURED           number of iterations; derived: computed from other counters)";
 inline constexpr const char* kKernelsHelp = R"(
 OF KERNEL TIME  share of the time of all kernels together; copies and gaps are not in it
 LAUNCHES        of the whole run, else so far)";
 inline constexpr const char* kRooflineHelp = R"(
 OF KERNEL TIME  share of the time of the measured kernels, which ran one after the other
-FLOP/BYTE       floating point operations for each byte of device memory that it moved
+FLOP/BYTE       floating point operations for each byte of device memory moved
 BOUND BY        the nearer roof: memory, compute; latency: below 58 % of both
-OF ROOF         how near it is: of the peak bandwidth, or of the peak rates of the formats used
+OF ROOF         share of the peak bandwidth, or of the peak rates of the formats used
 NOTE            why there is no position
 Needs a job that ran under `seqpoint run --roofline`.)";
 inline constexpr const char* kIterationsHelp = R"(
 TIME      "-": unknown
 LEVEL     what the library listened to: learn, mark, trace, counters
-MEASURED  with what
-NOTE      first of its length: pays for algorithm search and the like; distorted: its time is partly
-          our doing, its length's mean counts instead; redone: repeated after a checkpoint, counted
-          once; the name of another phase: no training iteration)";
+MEASURED  the configuration
+NOTE      first of its length: pays for algorithm search and the like; distorted: the profiler
+          changed its time, its length's mean counts instead; redone: repeated after a checkpoint,
+          counted once; the name of another phase: no training iteration)";
 inline constexpr const char* kSeqpointHelp = R"(
 A JOB is its id, "name@run_id", or "name" (its latest run). The options above belong to every
 command. `seqpoint help COMMAND` explains what a command prints.

@@ -20,16 +20,16 @@ int64_t IterationsSoFar(const v1::Job& job) {
 
 // The findings of the framework's adapter in the program, of each process that found something
 // else.
-std::string ToldText(const v1::Job& job) {
+std::string AdapterText(const v1::Job& job) {
   std::string text;
-  std::set<std::string> told;
+  std::set<std::string> seen;
   for (const v1::Process& process : job.processes()) {
     for (const v1::Feature& feature : process.features()) {
       const bool operators = feature.name() == "operators";
       if (feature.name() != "framework" && !operators) continue;
       if (feature.state() != v1::FEATURE_STATE_READY) continue;
-      if (told.insert(feature.sentence()).second) {
-        text += Wrap(operators ? "operators: " : "told by:   ", feature.sentence(), kTextColumns);
+      if (seen.insert(feature.sentence()).second) {
+        text += Wrap(operators ? "operators: " : "adapter:   ", feature.sentence(), kTextColumns);
       }
     }
   }
@@ -147,15 +147,16 @@ std::string JobText(const v1::Job& job) {
                     "started:   ", FormatTime(job.start_ns()),
                     job.host().empty() ? "" : " on " + job.host(), "\n");
     if (job.end_ns() != 0) absl::StrAppend(&text, "ended:     ", FormatTime(job.end_ns()), "\n");
-    const std::string told = ToldText(job);
+    const std::string told = AdapterText(job);
     if (job.state() == v1::JOB_STATE_LEARNING && !job.has_rule() && job.iterations() == 0) {
-      text += Wrap("so far:    ",
-                   told.empty()
-                       ? "not known yet, because it is still learned where an iteration begins"
-                       : "not known yet, because it is still learned which of the told numbers is "
-                         "the length: from 12 iterations, or 64 and more where none explains well "
-                         "how long they take",
-                   kTextColumns);
+      text +=
+          Wrap("so far:    ",
+               told.empty()
+                   ? "not known yet, because it is still learned where an iteration begins"
+                   : "not known yet, because it is still learned which of the reported numbers is "
+                     "the length: from 12 iterations, or 64 and more where none explains well "
+                     "how long they take",
+               kTextColumns);
     } else {
       absl::StrAppend(&text, "so far:    ", iterations, "\n");
     }
@@ -212,7 +213,7 @@ std::string JobText(const v1::Job& job) {
   if (std::string losses = FormatLosses(job.losses()); !losses.empty()) {
     absl::StrAppend(&text, "left out:  ", losses, "\n");
   }
-  if (!job.trouble().empty()) text += Wrap("trouble:   ", job.trouble(), kTextColumns);
+  if (!job.trouble().empty()) text += Wrap("problem:   ", job.trouble(), kTextColumns);
   if (job.has_time()) {
     absl::StrAppend(&text, "\n", ProjectionText(job.time(), job));
   } else {

@@ -45,7 +45,7 @@ TEST(TextTest, WhatIsNotKnownYetIsSaidWithItsReason) {
               HasSubstr("so far:    not known yet, because it is still learned where"));
   feature->set_name("framework");
   feature->set_state(v1::FEATURE_STATE_READY);
-  EXPECT_THAT(JobText(job), HasSubstr("learned which of the told numbers is"));
+  EXPECT_THAT(JobText(job), HasSubstr("learned which of the reported numbers is"));
 }
 
 TEST(TextTest, WithoutAGpuNoMeasurementIsShownAsIfItWereToCome) {
@@ -73,12 +73,12 @@ TEST(TextTest, WhatTheFrameworkToldIsShownOnce) {
   v1::Feature* feature = job.mutable_processes(0)->add_features();
   feature->set_name("framework");
   feature->set_state(v1::FEATURE_STATE_READY);
-  feature->set_sentence("PyTorch 2.1.0: told are src.shape[1]");
+  feature->set_sentence("PyTorch 2.1.0: reported are src.shape[1]");
   *job.add_processes() = job.processes(0);
   const std::string text = JobText(job);
-  const size_t first = text.find("told by:   PyTorch 2.1.0: told are src.shape[1]\n");
+  const size_t first = text.find("adapter:   PyTorch 2.1.0: reported are src.shape[1]\n");
   EXPECT_NE(first, std::string::npos) << text;
-  EXPECT_EQ(text.find("told by:", first + 1), std::string::npos) << text;
+  EXPECT_EQ(text.find("adapter:", first + 1), std::string::npos) << text;
 }
 
 TEST(TextTest, CommandsThatDidNotTrainAreListedWhenAskedFor) {

@@ -18,7 +18,7 @@ namespace {
 
 constexpr int kCuptiMultipleSubscribers = 39;
 constexpr const char* kTwoLines =
-    "a program tells where its iterations begin in two lines: import ctypes; seqpoint = "
+    "a program reports where its iterations begin with two lines: import ctypes; seqpoint = "
     "ctypes.CDLL(None), and there: if hasattr(seqpoint, 'seqpoint_iteration_begin'): "
     "seqpoint.seqpoint_attach(0), "
     "seqpoint.seqpoint_iteration_begin(ctypes.c_int64(int(length)))";

@@ -157,8 +157,8 @@ TEST(DoctorTest, SaysHowALoopThatIsNotFoundIsTold) {
   facts.live_jobs.push_back(job);
   const auto text = [&] { return FindingsText(Diagnose(facts, "0.1.0")); };
   EXPECT_THAT(text(), ContainsRegex("note     job       by_hand.*: it is not found yet where its "
-                                    "iterations begin\n +-> a program tells where its iterations "
-                                    "begin in two lines: .*seqpoint_iteration_begin"));
+                                    "iterations begin\n +-> a program reports where its iterations "
+                                    "begin with two lines: .*seqpoint_iteration_begin"));
   facts.live_jobs[0].mutable_rule();
   facts.live_jobs[0].set_state(v1::JOB_STATE_MARKING);
   EXPECT_THAT(text(), Not(HasSubstr("by_hand")));

@@ -73,12 +73,12 @@ std::string AdapterMissing(const std::vector<std::string>& command, const std::s
   // A process that ends soon may not have reached the daemon with that.
   if (absl::StrContains(told, 'u')) {
     return "PyTorch made backward passes without a step of an optimiser that could be seen; the "
-           "program can tell its iterations in two lines (docs/using/pytorch.md)";
+           "program can report its iterations with two lines (docs/using/pytorch.md)";
   }
   std::string options;
   if (absl::StrContains(told, 't') || (told.empty() && !IsPython(command, &options))) return "";
   constexpr absl::string_view kWayOut =
-      "to let it in, copy share/seqpoint/python/seqpoint.pth of this installation to that Python's "
+      "copy share/seqpoint/python/seqpoint.pth of this installation to that Python's "
       "site-packages (docs/using/pytorch.md)";
   // One word may hold several options ("-Es"); -X and -W have a value.
   for (absl::string_view word : absl::StrSplit(options, ' ')) {
@@ -87,12 +87,11 @@ std::string AdapterMissing(const std::vector<std::string>& command, const std::s
     if (found == absl::string_view::npos) continue;
     const char option = word[found];
     return absl::StrCat("the PyTorch adapter does not get into a Python that is started with -",
-                        std::string(1, option), "; ",
-                        option == 'S' ? "leave it out, and the adapter is there" : kWayOut);
+                        std::string(1, option), "; ", option == 'S' ? "leave it out" : kWayOut);
   }
   return absl::StrCat(
       told.empty() ? "the PyTorch adapter did not get into its Python"
-                   : "no Python that the PyTorch adapter got into imported torch",
+                   : "no Python with the PyTorch adapter imported torch",
       "; what keeps it out is a sitecustomize that goes before it on PYTHONPATH and does not hand "
       "on (as OpenTelemetry's), or a program that starts Python with an environment of its own; ",
       kWayOut);

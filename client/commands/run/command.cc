@@ -48,8 +48,8 @@ int RunCommand(const Context& context, RunCommandOptions& options) {
   if (!words.ok()) return context.FailUsage(std::string(words.status().message()));
   run.command = *std::move(words);
   if (absl::StrContains(run.job, "@")) {
-    return context.FailUsage(
-        absl::StrCat("--job: ", Quote(run.job), " contains \"@\", which parts name and run id"));
+    return context.FailUsage(absl::StrCat("--job: ", Quote(run.job),
+                                          " contains \"@\", which separates name and run id"));
   }
   options.horizon.lengths.show_progress = run.progress && !run.quiet;
   absl::StatusOr<v1::Horizon> horizon = options.horizon.Read();
@@ -69,14 +69,15 @@ int RunCommand(const Context& context, RunCommandOptions& options) {
 }  // namespace
 
 void AddRun(CLI::App* app, Context* context) {
-  auto [command, options] = AddCommand<RunCommandOptions>(
-      app, context, "run",
-      "Run a training program and learn what it costs. It keeps terminal, signals and exit status.",
-      &RunCommand);
+  auto [command, options] =
+      AddCommand<RunCommandOptions>(app, context, "run",
+                                    "Run a training program under the profiler. The program keeps "
+                                    "terminal, signals and exit status.",
+                                    &RunCommand);
   options->command = command;
   RunOptions& run = options->run;
   command->prefix_command();
-  command->add_option("--job", run.job, "name of the job; default: the program's")
+  command->add_option("--job", run.job, "name of the job; default: that of the program")
       ->check(Name())
       ->type_name("NAME");
   command
@@ -86,31 +87,30 @@ void AddRun(CLI::App* app, Context* context) {
       ->check(Name())
       ->type_name("ID");
   command
-      ->add_option(
-          "--overhead-budget", run.overhead_budget_share,
-          "what the stops for measuring may take, as a share of the run's time; default 1%")
+      ->add_option("--overhead-budget", run.overhead_budget_share,
+                   "largest share of the run's time for stops to measure; default 1%")
       ->transform(Share())
       ->type_name("SHARE");
   command
       ->add_option("--metrics", run.metric_sets,
-                   "metric sets to collect, which share the measurements; default: utilisation. "
-                   "`seqpoint metrics` lists them")
+                   "metric sets to collect; `seqpoint metrics` lists them; default: utilisation. "
+                   "Several sets share the measurements")
       ->delimiter(',')
       ->check(Name())
       ->type_name("SET[,SET]");
   AddMetricsFile(command, &options->metrics_file);
   AddChoice(command, "--counter-backend", &options->backend, {"range", "pm"},
-            "range (default): the process' own work, exactly, the GPU waits at both ends of a "
-            "measured iteration; pm: samples of the whole GPU, nothing waits");
+            "range (default): exact, counts this process only, waits for the GPU at both ends of a "
+            "measured iteration; pm: samples the whole GPU and never waits");
   command->add_flag("--roofline", run.roofline,
-                    "measure single kernels, too, which run one after the other for it: at most "
-                    "4 lengths, once with each configuration (`seqpoint roofline`)");
+                    "also measure single kernels, which then run one after the other: at most 4 "
+                    "lengths, once with each configuration (`seqpoint roofline`)");
   command->add_flag("--operators", run.operators,
-                    "PyTorch: record the operators of two iterations of each SeqPoint's length, "
-                    "which take several times as long (`seqpoint place JOB`)");
+                    "PyTorch: record the operators of two iterations for each SeqPoint's length; "
+                    "these take several times as long (`seqpoint place JOB`)");
   command->add_flag_callback(
       "--no-progress", [&run] { run.progress = false; }, "no progress line on the terminal");
-  command->add_flag("--quiet", run.quiet, "no summary at the end either");
+  command->add_flag("--quiet", run.quiet, "no progress line and no summary at the end");
   options->horizon.AddTo(command);
 }
 

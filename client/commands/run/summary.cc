@@ -37,7 +37,7 @@ std::string WhyNothing(int wait_status, const std::string& adapter_missing) {
   }
   return "no process of the command was seen to use a GPU or to train with PyTorch; nothing was "
          "profiled. If one did, `seqpoint doctor` says what stands in the way; a loop of another "
-         "kind tells its iterations in two lines (docs/using/pytorch.md)";
+         "kind can report its iterations with two lines (docs/using/pytorch.md)";
 }
 
 }  // namespace
@@ -70,13 +70,13 @@ std::string RunSummary(const v1::Job& job, const Answerable& answers, int wait_s
     if (job.has_time()) absl::StrAppend(&text, ProjectionText(job.time(), job));
     text += Note(job.rule().sentence());
     if (!adapter_missing.empty()) {
-      text += Note(absl::StrCat("PyTorch was not asked for its iterations, as ", adapter_missing));
+      text += Note(absl::StrCat("iterations come from CUDA calls alone: ", adapter_missing));
     }
     if (std::string losses = FormatLosses(job.losses()); !losses.empty()) {
       absl::StrAppend(&text, "left out: ", losses, "\n");
     }
     text += ApartText(job);
-    if (!job.trouble().empty()) text += Wrap("trouble: ", job.trouble(), kTextColumns);
+    if (!job.trouble().empty()) text += Wrap("problem: ", job.trouble(), kTextColumns);
     if (!IsOver(job)) text += "the last records are not in these figures yet: ask again\n";
     const std::string& id = job.id();
     absl::StrAppend(&text, "ask next: seqpoint jobs ", id);

@@ -960,7 +960,7 @@ class Adapter:
             sentence = (
                 f"PyTorch {self._torch.__version__}: iterations end with {words}; batches are "
                 f"those of "
-                f"{' and '.join(type(module).__name__ for module in modules)}; told are "
+                f"{' and '.join(type(module).__name__ for module in modules)}; reported are "
                 f"{', '.join(names) if names else 'no lengths'}")
             if sentence != self._said:
                 self._said = sentence
