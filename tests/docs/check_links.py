@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""Checks the links of the pages, and that every docs/….md that any file names exists.
+"""Checks that what pages link to or name exists: links, anchors, paths of the tree; and every docs/….md
+that any other file names.
 
-`./dev lint` runs it. It prints a line for each link that leads nowhere, and then exits 1.
+`./dev lint` runs it. It prints a line for each that does not exist, and then exits 1.
 """
 import os
 import re
@@ -19,7 +20,12 @@ def problems(name, text):
     for path in re.findall(r"(?<![\w/.])docs/[\w/-]+\.(?:md|svg)", text):
         if not os.path.exists(path):
             yield path
-    for link in re.findall(r"\]\(([^)\s]+)\)", text) if name.endswith(".md") else []:
+    if not name.endswith(".md"):
+        return
+    for path in re.findall(r"`((?:proto|injection|daemon|client|tests|deploy|cmake)/[\w./-]*)`", text):
+        if not os.path.exists(path) and "NAME" not in path:
+            yield path
+    for link in re.findall(r"\]\(([^)\s]+)\)", text):
         path, _, anchor = link.partition("#")
         target = os.path.normpath(os.path.join(os.path.dirname(name), path)) if path else name
         if re.match(r"[a-z]+:", link):
