@@ -15,8 +15,8 @@
 #include "absl/time/time.h"
 #include "daemon/base/descriptors.h"
 #include "daemon/base/retry.h"
-#include "daemon/daemon.h"
 #include "daemon/rpc/server.h"
+#include "daemon/service/daemon.h"
 #include "spdlog/sinks/basic_file_sink.h"
 #include "spdlog/spdlog.h"
 
@@ -78,7 +78,7 @@ int main(int argc, char** argv) {
   std::string store_path = DefaultStore();
   std::string log_path;
   bool private_daemon = false;
-  seqpoint::DaemonOptions options;
+  seqpoint::service::DaemonOptions options;
   seqpoint::rpc::ServerOptions server_options;
 
   CLI::App app{
@@ -89,11 +89,11 @@ int main(int argc, char** argv) {
   app.add_option("--store", store_path, "SQLite file with all jobs and their data")
       ->capture_default_str();
   app.add_option("--log", log_path, "log file (default: standard error)");
-  app.add_option("--max-store-bytes", options.max_store_bytes,
+  app.add_option("--max-store-bytes", options.retention.max_store_bytes,
                  "remove the oldest ended jobs when the store is larger than this; 0: no limit")
       ->transform(WholeNumber(kMost))
       ->capture_default_str();
-  app.add_option("--max-job-age", options.max_job_age_s,
+  app.add_option("--max-job-age", options.retention.max_job_age_s,
                  "remove ended jobs older than this, in seconds; 0: no limit")
       ->transform(WholeNumber(kMost))
       ->capture_default_str();
@@ -139,21 +139,22 @@ int main(int argc, char** argv) {
     }
   }
 
-  options.directory = directory;
+  options.ingest.directory = directory;
   options.store_path = store_path;
-  if (private_daemon) options.end_when_idle = absl::Seconds(10);
+  if (private_daemon) options.ingest.end_when_idle = absl::Seconds(10);
   server_options.socket_path = directory + "/api.sock";
 
   const auto shares = seqpoint::RaiseDescriptorLimit();
   if (!shares.ok()) return Fail(shares.status());
-  options.lock_patience = kLockPatience;
-  options.max_processes = shares->processes;
+  options.ingest.lock_patience = kLockPatience;
+  options.ingest.max_processes = shares->processes;
   server_options.max_connections = shares->api_connections;
 
-  auto daemon = seqpoint::Daemon::Start(options);
+  auto daemon = seqpoint::service::Daemon::Start(options);
   if (!daemon.ok()) return Fail(daemon.status());
-  auto server = seqpoint::RetryWhileTaken(
-      kLockPatience, [&] { return seqpoint::rpc::Server::Start(server_options, daemon->get()); });
+  auto server = seqpoint::RetryWhileTaken(kLockPatience, [&] {
+    return seqpoint::rpc::Server::Start(server_options, &(*daemon)->backend());
+  });
   if (!server.ok()) return Fail(server.status());
   spdlog::info("ready: {}, store {}; at most {} processes, {} clients", server_options.socket_path,
                store_path, shares->processes, shares->api_connections);
@@ -161,7 +162,7 @@ int main(int argc, char** argv) {
   const int signal_fd = signalfd(-1, &signals, SFD_CLOEXEC);
   pollfd wait = {.fd = signal_fd, .events = POLLIN, .revents = 0};
   while (poll(&wait, 1, 500) <= 0) {
-    const bool asked = (*server)->since_last_question() <= options.end_when_idle;
+    const bool asked = (*server)->since_last_question() <= options.ingest.end_when_idle;
     if ((*daemon)->idle() && !asked) break;
   }
   (*server)->Stop(absl::Seconds(1));

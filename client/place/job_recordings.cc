@@ -1,7 +1,5 @@
 #include "client/place/job_recordings.h"
 
-#include <unistd.h>
-
 #include <cstdlib>
 #include <filesystem>
 #include <map>
@@ -16,6 +14,7 @@
 #include "absl/strings/strip.h"
 #include "client/connection.h"
 #include "client/text/plain_text.h"
+#include "proto/host_name.h"
 
 namespace seqpoint::client {
 namespace {
@@ -64,11 +63,6 @@ int64_t Distance(const Lengths& a, const Lengths& b) {
   int64_t distance = 0;
   for (size_t i = 0; i < std::min(a.size(), b.size()); ++i) distance += std::abs(a[i] - b[i]);
   return distance;
-}
-
-std::string HostName() {
-  char name[256] = {};
-  return gethostname(name, sizeof(name) - 1) == 0 ? name : "";
 }
 
 // Why an adapter recorded nothing, as it said itself; empty: it said nothing.

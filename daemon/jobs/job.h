@@ -34,8 +34,6 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "daemon/counters/metric_sets.h"
-#include "daemon/jobs/answer_cache.h"
-#include "daemon/jobs/answers.h"
 #include "daemon/jobs/change_tracker.h"
 #include "daemon/jobs/event_dispatcher.h"
 #include "daemon/jobs/iteration_builder.h"
@@ -57,6 +55,8 @@
 #include "daemon/jobs/roofline.h"
 #include "daemon/jobs/run_engine.h"
 #include "daemon/jobs/run_schedule.h"
+#include "daemon/jobs/snapshot.h"
+#include "daemon/jobs/snapshot_cache.h"
 #include "daemon/jobs/state.pb.h"
 #include "daemon/jobs/step_builder.h"
 #include "daemon/seqpoint/engine.h"
@@ -206,31 +206,27 @@ class Job : private JobEvents {
   const JobRow& row() const { return row_; }
   bool live() const { return processes_.live(); }
   v1::Job Describe(bool with_details, bool with_histogram = false);
-  // What is known now, for questions that take long; for another run, with that horizon. Errors:
-  // InvalidArgument, FailedPrecondition for lengths that cannot be mapped onto the learned feature.
-  absl::StatusOr<std::shared_ptr<const Answers>> Ask(const v1::Horizon* horizon = nullptr);
-  // For questions about some of the iterations that ran, by their feature values; `work`: those of
-  // all ranks, where there are several.
-  absl::StatusOr<std::shared_ptr<const Answers>> AskPart(std::vector<KeyCount> steps,
-                                                         std::vector<KeyCount> work) const;
-  // What is expensive in Describe is made anew when the job has grown by a 256th. Whoever is given
-  // something here summarises it, without the daemon's lock, and hands it back; meanwhile Describe
-  // has the one before, unless the job has ended.
-  std::shared_ptr<const Answers> TakeDueSummary();
-  void SetSummary(const Answers::Summary& summary) { answers_.Set(summary); }
+  // What is known now, for questions; of another run, with that horizon. Errors: InvalidArgument,
+  // FailedPrecondition for lengths that cannot be mapped onto the learned feature.
+  absl::StatusOr<std::shared_ptr<const Snapshot>> TakeSnapshot(
+      const v1::Horizon* horizon = nullptr);
+  // Of some of the iterations that ran, by their feature values; `work`: those of all ranks, where
+  // there are several.
+  absl::StatusOr<std::shared_ptr<const Snapshot>> TakePartSnapshot(
+      std::vector<KeyCount> steps, std::vector<KeyCount> work) const;
+  // What is expensive in Describe is made again when the job has grown by a 256th. Who is given a
+  // snapshot here summarises it, without the registry's lock, and hands the summary back; meanwhile
+  // Describe has the one before, unless the job has ended.
+  std::shared_ptr<const Snapshot> TakeDueSummary();
+  void SetSummary(const Summary& summary) { snapshots_.Set(summary); }
   v1::Losses SumLosses() const;
-  // Errors: FailedPrecondition, when it was not asked for or nothing was measured.
-  absl::StatusOr<v1::GetRooflineReply> GetRoofline(const v1::GetRooflineRequest& request) const;
-  // Feature units -> the user's lengths.
-  std::vector<int64_t> UserLengths(const int64_t length[2], int count) const;
-  std::string ConfigName(uint32_t config_id) const { return metrics_.NameOf(config_id); }
+  // A configuration as messages name it.
   std::string DescribeConfig(uint32_t config_id) const { return metrics_.Describe(config_id); }
-  // Finished iterations of each rank, over all incarnations.
-  std::map<int32_t, int64_t> IterationsPerRank() const;
 
  private:
   void AddKernels(const ImportedRun& run);
-  Answers::Facts CollectFacts() const;
+  SnapshotData CollectData() const;
+  std::string WhyNoRoofline() const;
   int64_t EpochIterations() const;
   bool HasOpenEnd() const;  // behind the iterations of a process that is over another one began
   // How it ended, once none of its processes runs; those that had iterations count, where any had.
@@ -306,7 +302,7 @@ class Job : private JobEvents {
   ObservedLengths observed_;
   JobFactsState facts_;
   ChangeTracker changes_;
-  AnswerCache answers_{changes_};
+  SnapshotCache snapshots_{changes_};
   WriteBatch rows_;
 };
 

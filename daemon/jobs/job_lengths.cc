@@ -61,8 +61,4 @@ int64_t Job::RunIterations() const { return jobs::RunIterations(matching_.horizo
 
 LengthUnits Job::Units() const { return matching_.Units(Shape(), observed_); }
 
-std::vector<int64_t> Job::UserLengths(const int64_t length[2], int count) const {
-  return Units().Of(length, count);
-}
-
 }  // namespace seqpoint::jobs

@@ -1,4 +1,11 @@
 #include "daemon/jobs/job.h"
+#include "daemon/queries/changed_run.h"
+#include "daemon/queries/counters.h"
+#include "daemon/queries/kernels.h"
+#include "daemon/queries/playlist.h"
+#include "daemon/queries/project.h"
+#include "daemon/queries/roofline.h"
+#include "daemon/queries/seqpoints.h"
 
 #include <cmath>
 #include <deque>
@@ -509,26 +516,33 @@ void ConnectTwo(Job& job, FakeProcess& first, FakeProcess& second) {
 
 // As the daemon asks.
 template <typename Request>
-auto AskFor(Job& job, const Request& request) {
-  return job.Ask(request.has_horizon() ? &request.horizon() : nullptr);
+auto SnapshotFor(Job& job, const Request& request) {
+  return job.TakeSnapshot(request.has_horizon() ? &request.horizon() : nullptr);
+}
+absl::StatusOr<v1::GetRooflineReply> GetRoofline(Job& job,
+                                                 const v1::GetRooflineRequest& request = {}) {
+  return queries::GetRoofline((*job.TakeSnapshot())->data(), request);
+}
+int64_t LengthOf(Job& job, const IterationRow& row) {
+  return (*job.TakeSnapshot())->data().units.Of(row.length, 1)[0];
 }
 absl::StatusOr<v1::ProjectReply> Project(Job& job, const v1::ProjectRequest& request) {
-  const auto answers = AskFor(job, request);
-  if (!answers.ok()) return answers.status();
-  return (*answers)->Project(request);
+  const auto snapshot = SnapshotFor(job, request);
+  if (!snapshot.ok()) return snapshot.status();
+  return queries::Project(**snapshot, request);
 }
 absl::StatusOr<v1::GetKernelsReply> GetKernels(Job& job, const v1::GetKernelsRequest& request) {
-  const auto answers = AskFor(job, request);
-  if (!answers.ok()) return answers.status();
-  return (*answers)->GetKernels(request);
+  const auto snapshot = SnapshotFor(job, request);
+  if (!snapshot.ok()) return snapshot.status();
+  return queries::GetKernels(**snapshot, request);
 }
 absl::StatusOr<v1::GetCountersReply> GetCounters(Job& job, const v1::GetCountersRequest& request) {
-  const auto answers = AskFor(job, request);
-  if (!answers.ok()) return answers.status();
-  return (*answers)->GetCounters(request);
+  const auto snapshot = SnapshotFor(job, request);
+  if (!snapshot.ok()) return snapshot.status();
+  return queries::GetCounters(**snapshot, request);
 }
 absl::StatusOr<v1::GetSeqPointsReply> GetSeqPoints(Job& job) {
-  return (*job.Ask())->GetSeqPoints();
+  return queries::GetSeqPoints(**job.TakeSnapshot());
 }
 
 // What FakeProcess draws from, each length as often.
@@ -623,7 +637,7 @@ TEST(Job, FindsEveryIterationWithItsLengthAndTime) {
   for (const auto& [number, row] : store.iterations) {
     const auto& truth = process.truth[static_cast<size_t>(number)];
     ASSERT_EQ(row.length_count, 1) << number;
-    EXPECT_EQ(job.UserLengths(row.length, 1)[0], truth.length) << number;
+    EXPECT_EQ(LengthOf(job, row), truth.length) << number;
     if (number + 1 < static_cast<int64_t>(process.truth.size())) {
       EXPECT_NEAR(static_cast<double>(row.duration_ns), static_cast<double>(truth.time_ns), 10)
           << number;
@@ -764,8 +778,7 @@ TEST(Job, ARestartAtAnyMomentLosesAndDoublesNothing) {
     store.Take(*job);
     ASSERT_EQ(store.iterations.size(), process.truth.size()) << restart_every;
     for (const auto& [number, row] : store.iterations) {
-      EXPECT_EQ(job->UserLengths(row.length, 1)[0],
-                process.truth[static_cast<size_t>(number)].length);
+      EXPECT_EQ(LengthOf(*job, row), process.truth[static_cast<size_t>(number)].length);
     }
     EXPECT_EQ(job->Describe(true).iterations(), 200);
     EXPECT_LE(process.measured_iterations.size(), 64u);
@@ -804,19 +817,19 @@ TEST(Job, ARestartedJobAnswersAsItDidBefore) {
   EXPECT_TRUE(store.HasPart("engine"));  // the log was folded into it
 }
 
-TEST(Job, AnswersAreOfTheMomentOfTheQuestionAndSharedUntilItChanges) {
+TEST(Job, SnapshotsAreOfTheMomentOfTheQuestionAndSharedUntilItChanges) {
   Job job(Row(), {});
   FakeProcess process(13);
   job.AddProcess(Process());
   process.Connect(job, 7);
   for (int i = 0; i < 200; ++i) process.Iterate();
-  const auto answers = *job.Ask();
-  EXPECT_EQ(*job.Ask(), answers);
-  const std::string before = answers->Project(AskTime())->DebugString();
+  const auto snapshot = *job.TakeSnapshot();
+  EXPECT_EQ(*job.TakeSnapshot(), snapshot);
+  const std::string before = queries::Project(*snapshot, AskTime())->DebugString();
   for (int i = 0; i < 200; ++i) process.Iterate();
-  EXPECT_EQ(answers->Project(AskTime())->DebugString(), before);
-  EXPECT_NE(*job.Ask(), answers);
-  EXPECT_EQ((*job.Ask())->Project(AskTime())->projection().iterations_so_far(),
+  EXPECT_EQ(queries::Project(*snapshot, AskTime())->DebugString(), before);
+  EXPECT_NE(*job.TakeSnapshot(), snapshot);
+  EXPECT_EQ(queries::Project(**job.TakeSnapshot(), AskTime())->projection().iterations_so_far(),
             job.Describe(false).iterations());
 }
 
@@ -1397,9 +1410,10 @@ TEST(Job, APlaylistHasTheUsersLengthsAndTheIterationsOfTheRanks) {
   job.AddProcess(row);
   process.Connect(job, 7);
   for (int i = 0; i < 30; ++i) process.Iterate();
-  EXPECT_EQ((*job.Ask())->MakePlaylist({}).status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(queries::MakePlaylist(**job.TakeSnapshot(), {}).status().code(),
+            absl::StatusCode::kFailedPrecondition);
   for (int i = 0; i < 270; ++i) process.Iterate();
-  const auto playlist = (*job.Ask())->MakePlaylist({.points = 8});
+  const auto playlist = queries::MakePlaylist(**job.TakeSnapshot(), {.points = 8});
   ASSERT_TRUE(playlist.ok()) << playlist.status();
   EXPECT_EQ(playlist->ranks, std::vector<int32_t>{3});
   double weight = 0;
@@ -1678,10 +1692,10 @@ TEST(Job, ARunThatEndedWhileNoDaemonReadItIsALowerBoundEverywhere) {
     EXPECT_TRUE(std::isinf(time->projection().so_far().high()));
     EXPECT_THAT(time->projection().basis(), testing::HasSubstr("lower bounds"));
     EXPECT_EQ(time->losses().uncounted_processes(), 1);
-    const auto answers = *job.Ask();
+    const auto snapshot = *job.TakeSnapshot();
     v1::GetCountersRequest counters_request;
     counters_request.set_confidence(0.95);
-    const auto counters = answers->GetCounters(counters_request);
+    const auto counters = queries::GetCounters(*snapshot, counters_request);
     ASSERT_TRUE(counters.ok()) << counters.status();
     EXPECT_EQ(counters->losses().uncounted_processes(), 1);
     for (const v1::Counter& counter : counters->counters()) {
@@ -1690,12 +1704,12 @@ TEST(Job, ARunThatEndedWhileNoDaemonReadItIsALowerBoundEverywhere) {
     }
     v1::GetKernelsRequest kernels_request;
     kernels_request.set_confidence(0.95);
-    const auto kernels = answers->GetKernels(kernels_request);
+    const auto kernels = queries::GetKernels(*snapshot, kernels_request);
     ASSERT_TRUE(kernels.ok()) << kernels.status();
     for (const v1::Kernel& kernel : kernels->kernels()) {
       EXPECT_TRUE(std::isinf(kernel.duration_ns().high())) << kernel.name();
     }
-    const auto playlist = answers->MakePlaylist({.points = 8});
+    const auto playlist = queries::MakePlaylist(*snapshot, {.points = 8});
     ASSERT_TRUE(playlist.ok()) << playlist.status();
     EXPECT_THAT(playlist->reply.sentence(), testing::HasSubstr("lower bounds"));
   };
@@ -1766,10 +1780,10 @@ TEST(Job, TheTimeOfCallsThatWereDroppedIsInNoIteration) {
     EXPECT_TRUE(std::isinf(time.so_far().high()));
     EXPECT_EQ(time.remaining().low(), 0) << "what is missing may have run";
     EXPECT_EQ(store.iterations[5].flags & kIterationDistorted, kIterationDistorted);
-    EXPECT_EQ((*job->Ask())->facts().counted_to, 5);
+    EXPECT_EQ((*job->TakeSnapshot())->data().counted_to, 5);
     ProcessRow ended = Process();
     ended.end_ns = 1;
-    EXPECT_EQ((*store.Restart({ended})->Ask())->facts().counted_to, 5);
+    EXPECT_EQ((*store.Restart({ended})->TakeSnapshot())->data().counted_to, 5);
   }
 }
 
@@ -1813,10 +1827,10 @@ TEST(Job, WhereEvaluationMayBeAmongTheIterationsNothingIsSaidOfAWholeRun) {
     if (!unread) {
       EXPECT_EQ(kernels->kernels(0).duration_ns().low(), 0);
     }
-    const auto answers = *job->Ask();
-    EXPECT_THAT(std::string(answers->ProjectChange({}, 0.95, 0).status().message()),
+    const auto snapshot = *job->TakeSnapshot();
+    EXPECT_THAT(std::string(queries::ProjectChange(*snapshot, {}, 0.95, 0).status().message()),
                 testing::HasSubstr(why));
-    EXPECT_EQ(answers->facts().counted_to, 0);
+    EXPECT_EQ(snapshot->data().counted_to, 0);
   }
 }
 
@@ -1828,10 +1842,10 @@ TEST(Job, WhatWasReadBeforeTheEndThatNobodyReadIsCounted) {
   FakeStore store;
   for (int i = 0; i < 400; ++i) process.Iterate();
   store.Take(*job);
-  EXPECT_GT((*job->Ask())->facts().counted_to, 1 << 30);
+  EXPECT_GT((*job->TakeSnapshot())->data().counted_to, 1 << 30);
   job = store.Restart();
   job->OnProcessEnd(7, /*orderly=*/false, 1);
-  EXPECT_EQ((*job->Ask())->facts().counted_to, 400);
+  EXPECT_EQ((*job->TakeSnapshot())->data().counted_to, 400);
 }
 
 TEST(Job, WhereTheLibraryCountsOnlyTheLastEventsCanHideIterations) {
@@ -1980,9 +1994,9 @@ TEST(Job, EpochsOfANumberOfIterationsHaveAsManyEach) {
        {std::pair(3, 200), std::pair(7, 0), std::pair(1, 600), std::pair(0, 0)}) {
     horizon.set_epochs(epochs);
     ASSERT_TRUE(job.SetHorizon(horizon).ok());
-    const auto answers = job.Ask();
-    ASSERT_TRUE(answers.ok()) << answers.status();
-    EXPECT_EQ((*answers)->facts().epoch_iterations, each) << epochs;
+    const auto snapshot = job.TakeSnapshot();
+    ASSERT_TRUE(snapshot.ok()) << snapshot.status();
+    EXPECT_EQ((*snapshot)->data().epoch_iterations, each) << epochs;
   }
 }
 
@@ -2003,9 +2017,9 @@ TEST(Job, EpochsOfShuffledBatchesHaveAsManyEach) {
     entry.set_count(batches);
     ASSERT_TRUE(job.SetHorizon(horizon).ok());
     EXPECT_EQ(job.Describe(false).horizon().iterations(), batches);
-    const auto answers = job.Ask();
-    ASSERT_TRUE(answers.ok()) << answers.status();
-    EXPECT_EQ((*answers)->facts().epoch_iterations, each) << batches;
+    const auto snapshot = job.TakeSnapshot();
+    ASSERT_TRUE(snapshot.ok()) << snapshot.status();
+    EXPECT_EQ((*snapshot)->data().epoch_iterations, each) << batches;
   }
 }
 
@@ -2239,7 +2253,7 @@ TEST(Job, KernelsArePlacedOnTheRoofline) {
   FakeProcess process(3);
   process.Connect(job, 7);
   v1::GetRooflineRequest request;
-  EXPECT_THAT(std::string(job.GetRoofline(request).status().message()),
+  EXPECT_THAT(std::string(GetRoofline(job, request).status().message()),
               testing::HasSubstr("no kernel was measured by itself yet"));
   for (int i = 0; i < 1500; ++i) process.Iterate();
 
@@ -2247,8 +2261,8 @@ TEST(Job, KernelsArePlacedOnTheRoofline) {
   const size_t configs = job.metrics().roofline().configs.size();
   EXPECT_EQ(process.kernel_measurements.size(), 4 * configs);
   for (const auto& [measured, count] : process.kernel_measurements) EXPECT_EQ(count, 1);
-  const auto check = [&](const Job& of) {
-    const absl::StatusOr<v1::GetRooflineReply> reply = of.GetRoofline(request);
+  const auto check = [&](Job& of) {
+    const absl::StatusOr<v1::GetRooflineReply> reply = GetRoofline(of, request);
     ASSERT_TRUE(reply.ok()) << reply.status();
     ASSERT_EQ(reply->kernels_size(), 2);
     EXPECT_EQ(reply->chip(), "GH100");
@@ -2282,8 +2296,8 @@ TEST(Job, KernelsArePlacedOnTheRoofline) {
   EXPECT_TRUE(Project(job, time).ok());
   EXPECT_TRUE(GetKernels(job, v1::GetKernelsRequest()).ok());
   request.set_limit(1);
-  EXPECT_EQ(job.GetRoofline(request)->kernels_size(), 1);
-  EXPECT_EQ(job.GetRoofline(request)->kernel_names(), 2);
+  EXPECT_EQ(GetRoofline(job, request)->kernels_size(), 1);
+  EXPECT_EQ(GetRoofline(job, request)->kernel_names(), 2);
 }
 
 TEST(Job, AnIterationThatLacksAKernelIsNotUsed) {
@@ -2294,7 +2308,7 @@ TEST(Job, AnIterationThatLacksAKernelIsNotUsed) {
   process.loses_kernels = true;
   process.Connect(job, 7);
   for (int i = 0; i < 1500; ++i) process.Iterate();
-  EXPECT_FALSE(job.GetRoofline({}).ok());
+  EXPECT_FALSE(GetRoofline(job).ok());
   // And not tried for ever.
   int tried = 0;
   for (const auto& [measured, count] : process.kernel_measurements) tried += count;
@@ -2305,7 +2319,7 @@ TEST(Job, AnIterationThatLacksAKernelIsNotUsed) {
 
 TEST(Job, ARooflineMustBeAskedForAndPossible) {
   Job job(Row(), {});
-  EXPECT_THAT(std::string(job.GetRoofline({}).status().message()),
+  EXPECT_THAT(std::string(GetRoofline(job).status().message()),
               testing::HasSubstr("seqpoint run --roofline"));
   v1::PrepareJobRequest request = WithRoofline();
   request.set_counter_backend(v1::COUNTER_BACKEND_PM);
@@ -2337,7 +2351,7 @@ TEST(Job, SetsThatAreTooManySaySoAlsoAfterARestart) {
   }
   Job job(Row(), {});
   ASSERT_TRUE(job.SetMetrics(choice).ok());
-  EXPECT_THAT(std::string(job.GetRoofline({}).status().message()),
+  EXPECT_THAT(std::string(GetRoofline(job).status().message()),
               testing::HasSubstr("13 configurations on GH100"));
 }
 
@@ -2350,10 +2364,10 @@ TEST(Job, ValuesThatAreNoNumbersAreNone) {
   process.Connect(job, 7);
   for (int i = 0; i < 1500; ++i) process.Iterate();
   EXPECT_FALSE(process.measured_iterations.empty());
-  EXPECT_FALSE(job.GetRoofline({}).ok());
-  const auto answers = job.Ask(nullptr);
-  ASSERT_TRUE(answers.ok());
-  const auto reply = (*answers)->GetCounters({});
+  EXPECT_FALSE(GetRoofline(job).ok());
+  const auto snapshot = job.TakeSnapshot();
+  ASSERT_TRUE(snapshot.ok());
+  const auto reply = queries::GetCounters(**snapshot, {});
   for (int i = 0; reply.ok() && i < reply->counters_size(); ++i) {
     EXPECT_FALSE(reply->counters(i).has_per_iteration()) << reply->counters(i).metric();
   }

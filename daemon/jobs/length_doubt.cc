@@ -10,7 +10,6 @@ namespace seqpoint::jobs {
 namespace {
 
 constexpr double kNeverTheSame = 0.1, kChance = 1.63;
-constexpr size_t kManyValues = 8;        // fewer fit too many factors
 constexpr int64_t kMostTried = 1 << 20;  // a hostile process has any unit
 // Powers that are tried: batches from a 1024th of the given size to 1024 times as large, in steps
 // of a fifth.
@@ -21,12 +20,6 @@ constexpr double kAsSorted = 1.5;    // examples: the longest of so few is any o
 constexpr double kAllBelow = 0.95;
 constexpr double kNearlyAll = 0.98;  // the last batch of an epoch is another
 
-double Total(const Histogram1& histogram) {
-  double total = 0;
-  for (const auto& [value, count] : histogram) total += static_cast<double>(count);
-  return total;
-}
-
 // Both distributions at expected lengths, so many that no step between them is larger than 1 / 512.
 struct Shares {
   std::vector<double> observed, expected;
@@ -35,7 +28,8 @@ struct Shares {
 Shares SharesOf(const Histogram1& observed, int64_t factor, const Histogram1& expected) {
   constexpr double kStep = 1.0 / 512;
   Shares shares;
-  const double of_observed = Total(observed), of_expected = Total(expected);
+  const auto of_observed = static_cast<double>(Total(observed)),
+             of_expected = static_cast<double>(Total(expected));
   double observed_sum = 0, expected_sum = 0;
   auto it = observed.begin();
   for (const auto& [length, count] : expected) {
@@ -106,7 +100,7 @@ bool AreMultiples(const Histogram1& lengths, int64_t multiple) {
   for (const auto& [length, count] : lengths) {
     multiples += length % multiple == 0 ? static_cast<double>(count) : 0;
   }
-  return multiples >= kNearlyAll * Total(lengths);
+  return multiples >= kNearlyAll * static_cast<double>(Total(lengths));
 }
 
 }  // namespace
@@ -122,7 +116,9 @@ std::optional<LengthScale> FindScaleOfDrawn(const Histogram1& observed,
   for (const auto& [factor, multiple] : Factors(observed, expected)) {
     if (!AreMultiples(expected, multiple)) continue;
     const double distance = Distance(SharesOf(observed, factor, expected), 1);
-    if (distance > MostDistance(Total(observed), Total(expected))) continue;
+    if (distance >
+        MostDistance(static_cast<double>(Total(observed)), static_cast<double>(Total(expected))))
+      continue;
     if (best && distance >= best->distance) continue;
     best = LengthScale{.factor = factor, .match = 1, .distance = distance};
   }
@@ -133,7 +129,8 @@ LengthDoubt WhyLengthsDiffer(const Histogram1& observed, const Histogram1& expec
                              int64_t ranks) {
   LengthDoubt doubt;
   if (observed.empty() || expected.empty()) return doubt;
-  const double most = MostDistance(Total(observed), Total(expected));
+  const double most =
+      MostDistance(static_cast<double>(Total(observed)), static_cast<double>(Total(expected)));
   double least = 2, power = 1, below = 0, least_padded = most / 2;
   double of_ranks = 2;  // distance if each rank has its share of a batch
   int64_t padded_to = 0;

@@ -14,8 +14,8 @@
 #include <utility>
 
 #include "absl/status/statusor.h"
-#include "daemon/jobs/answers.h"
 #include "daemon/jobs/length_doubt.h"
+#include "daemon/jobs/length_units.h"
 #include "daemon/jobs/observed_lengths.h"
 #include "daemon/jobs/run_schedule.h"
 #include "daemon/jobs/state.pb.h"

@@ -10,17 +10,10 @@
 namespace seqpoint::jobs {
 namespace {
 
-constexpr size_t kManyValues = 8;
 constexpr size_t kMostUnits = 64;
 
 // Of `total` iterations, so many may be smaller batches.
 int64_t MostOthers(int64_t total) { return total < 20 ? 0 : std::max<int64_t>(1, total / 50); }
-
-int64_t Total(const Histogram1& histogram) {
-  int64_t total = 0;
-  for (const auto& [value, count] : histogram) total += count;
-  return total;
-}
 
 double Distance(const Histogram1& observed, int64_t factor, const Histogram1& expected) {
   const double observed_total = static_cast<double>(Total(observed));
@@ -40,6 +33,12 @@ double Distance(const Histogram1& observed, int64_t factor, const Histogram1& ex
 }
 
 }  // namespace
+
+int64_t Total(const Histogram1& histogram) {
+  int64_t total = 0;
+  for (const auto& [value, count] : histogram) total += count;
+  return total;
+}
 
 std::optional<int64_t> ScaledLength(int64_t length, int64_t factor) {
   if (length < 0 || factor < 0) return std::nullopt;

@@ -9,6 +9,7 @@
 #ifndef DAEMON_JOBS_LENGTH_SCALE_H_
 #define DAEMON_JOBS_LENGTH_SCALE_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -20,6 +21,9 @@ inline constexpr int64_t kMaxLength = int64_t{1} << 53;
 
 // value -> how often
 using Histogram1 = std::map<int64_t, int64_t>;
+int64_t Total(const Histogram1& histogram);
+
+inline constexpr size_t kManyValues = 8;  // fewer fit too many factors
 
 struct LengthScale {
   int64_t factor = 1;   // feature = factor * length

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "injection/abi/control.h"
 
 namespace seqpoint::jobs {
 namespace {
@@ -184,6 +185,16 @@ absl::StatusOr<MetricChoice> MetricChoice::Restore(const MetricChoiceState& stat
   }
   choice.ChooseRoofline();
   return choice;
+}
+
+std::string MetricChoice::NameOf(uint32_t config_id) const {
+  if (config_id == abi::kConfigNone) return "";
+  if (config_id == abi::kConfigTrace) return "trace";
+  for (const counters::OnePassConfig& config : set_.configs) {
+    if (config.config_id == config_id) return config.set;
+  }
+  if (OfKernels(config_id)) return std::string(counters::kRooflineSet);
+  return absl::StrCat("configuration ", config_id);
 }
 
 }  // namespace seqpoint::jobs

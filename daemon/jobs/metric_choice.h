@@ -47,6 +47,8 @@ class MetricChoice {
   // Why nothing is counted on this chip, in a sentence; else empty.
   const std::string& no_counters() const { return no_counters_; }
   // Is it one of the roofline's?
+  // "cache", "trace", "" for none.
+  std::string NameOf(uint32_t config_id) const;
   static bool OfKernels(uint32_t config_id) {
     return config_id >= counters::kFirstRooflineConfigId && config_id < counters::kFirstOwnConfigId;
   }

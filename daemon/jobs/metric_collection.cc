@@ -39,16 +39,6 @@ std::vector<uint32_t> MetricCollection::Collected(
   return ids;
 }
 
-std::string MetricCollection::NameOf(uint32_t config_id) const {
-  if (config_id == abi::kConfigNone) return "";
-  if (config_id == abi::kConfigTrace) return "trace";
-  for (const counters::OnePassConfig& config : choice_.set().configs) {
-    if (config.config_id == config_id) return config.set;
-  }
-  if (MetricChoice::OfKernels(config_id)) return std::string(counters::kRooflineSet);
-  return absl::StrCat("configuration ", config_id);
-}
-
 std::string MetricCollection::Describe(uint32_t config_id) const {
   for (const counters::OnePassConfig& config : choice_.set().configs) {
     if (config.config_id != config_id || config.metrics.empty()) continue;
@@ -64,8 +54,9 @@ std::vector<ConfigRow> MetricCollection::Rows(int64_t job_id) const {
   std::vector<ConfigRow> rows;
   for (const auto* configs : {&choice_.set().configs, &choice_.roofline().configs}) {
     for (const counters::OnePassConfig& config : *configs) {
-      ConfigRow& row = rows.emplace_back(ConfigRow{
-          .job_id = job_id, .config_id = config.config_id, .name = NameOf(config.config_id)});
+      ConfigRow& row = rows.emplace_back(ConfigRow{.job_id = job_id,
+                                                   .config_id = config.config_id,
+                                                   .name = choice_.NameOf(config.config_id)});
       for (const counters::Metric& metric : config.metrics) row.metrics.push_back(metric.name);
     }
   }

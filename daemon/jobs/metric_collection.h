@@ -36,7 +36,6 @@ class MetricCollection {
   std::vector<uint32_t> Configs() const { return Collected(choice_.set().configs); }
   std::vector<uint32_t> KernelConfigs() const { return Collected(choice_.roofline().configs); }
 
-  std::string NameOf(uint32_t config_id) const;
   // "a configuration of the metric set "cache" (lts__t_bytes.sum and 2 more)"
   std::string Describe(uint32_t config_id) const;
   std::vector<ConfigRow> Rows(int64_t job_id) const;

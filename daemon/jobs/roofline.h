@@ -1,7 +1,5 @@
 // What a job knows of its single kernels, for the roofline: the measurements of each length and
-// configuration, and the answer made of them. Values of several configurations come from different
-// iterations; they are joined by the kernel's name, between iterations of exactly the same length
-// that launched it equally often.
+// configuration.
 //
 // Threading: none of its own. Ownership: values.
 #ifndef DAEMON_JOBS_ROOFLINE_H_
@@ -14,11 +12,9 @@
 #include <vector>
 
 #include "absl/types/span.h"
-#include "daemon/counters/roofline.h"
 #include "daemon/jobs/state.pb.h"
 #include "daemon/seqpoint/engine.h"
 #include "injection/abi/records.h"
-#include "seqpoint/v1/profiler.pb.h"
 
 namespace seqpoint::jobs {
 
@@ -56,16 +52,14 @@ class RooflineMeasurements {
   int measurements() const { return state_.measurements_size(); }
   int attempts() const { return state_.attempts(); }
 
-  // Kernels by their share of time. Lengths are in feature units.
-  v1::GetRooflineReply Answer(const counters::Roofline& roofline) const;
+  // Null when there is none.
+  const KernelMeasurementState* Find(const Key& length, uint32_t config_id) const;
+  std::vector<Key> Lengths() const;  // in the order they were measured
 
   const RooflineState& state() const { return state_; }
   void Load(RooflineState state) { state_ = std::move(state); }
 
  private:
-  const KernelMeasurementState* Find(const Key& length, uint32_t config_id) const;
-  std::vector<Key> Lengths() const;  // in the order they were measured
-
   RooflineState state_;
 };
 

@@ -17,11 +17,14 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "daemon/jobs/cumulative_rounder.h"
-#include "daemon/jobs/job.h"
+#include "daemon/jobs/figures.h"
+#include "daemon/jobs/kernel_statistics.h"
+#include "daemon/queries/counters.h"
+#include "daemon/queries/errors.h"
 #include "daemon/queries/run_part.h"
 #include "daemon/seqpoint/run_difference.h"
 
-namespace seqpoint {
+namespace seqpoint::queries {
 namespace {
 
 constexpr int kBase = 0, kOther = 1;
@@ -40,7 +43,7 @@ struct StoredRun {
   }
 };
 
-void AddStep(const jobs::Answers::Facts& job, const IterationRow& row, StoredRun* to) {
+void AddStep(const jobs::SnapshotData& job, const IterationRow& row, StoredRun* to) {
   if (!IsTraining(row)) return;
   RunToCompare& run = to->run;
   if (HasOpenEnd(job, row)) {  // it says nothing of what its length takes
@@ -72,7 +75,7 @@ void AddStep(const jobs::Answers::Facts& job, const IterationRow& row, StoredRun
   run.log.times.push_back(static_cast<double>(row.duration_ns));
 }
 
-absl::StatusOr<StoredRun> ReadRun(const jobs::Answers::Facts& job, const IterationRange& range,
+absl::StatusOr<StoredRun> ReadRun(const jobs::SnapshotData& job, const IterationRange& range,
                                   Store& store) {
   StoredRun run;
   const absl::Status status =
@@ -104,25 +107,44 @@ struct Batches {
   bool same_examples = false;   // both runs had as many
 };
 
+// What is measured, as if these iterations were the run. FailedPrecondition for a job of several
+// ranks, whose keys are a rank's own.
+absl::StatusOr<jobs::RunEngine> WorkAt(const jobs::Snapshot& snapshot,
+                                       std::vector<KeyCount> iterations) {
+  const jobs::SnapshotData& job = snapshot.data();
+  if (absl::Status status = CheckMeasurable(job); !status.ok()) return status;
+  if (job.work) {
+    return absl::FailedPreconditionError(absl::StrCat("job \"", job.name, "\"",
+                                                      jobs::RanksInWords(job, " has "),
+                                                      ", whose kernels run at the same time"));
+  }
+  absl::MutexLock lock(&snapshot.mutex());
+  jobs::RunEngine engine = job.engine.Copy();
+  Horizon horizon = Horizon::Histogram(std::move(iterations));
+  horizon.another = true;
+  if (absl::Status status = engine.SetHorizon(std::move(horizon)); !status.ok()) return status;
+  return engine;
+}
+
 // Two jobs and what is known of both.
 class Comparison {
  public:
-  Comparison(const jobs::Answers& base, const jobs::Answers& other,
+  Comparison(const jobs::Snapshot& base, const jobs::Snapshot& other,
              const v1::CompareRequest& request, v1::CompareReply* reply)
-      : answers_{&base, &other}, request_(request), reply_(*reply) {}
+      : snapshots_{&base, &other}, request_(request), reply_(*reply) {}
 
   absl::Status Read(Store& store) {
     for (int r = 0; r < 2; ++r) {
       IterationRange range;
       if (request_.has_part()) {
-        absl::StatusOr<IterationRange> part = CountedRangeOf(request_.part(), facts(r));
+        absl::StatusOr<IterationRange> part = CountedRangeOf(request_.part(), job(r));
         if (!part.ok()) return part.status();
         range = *std::move(part);
       }
-      absl::StatusOr<StoredRun> run = ReadRun(facts(r), range, store);
+      absl::StatusOr<StoredRun> run = ReadRun(job(r), range, store);
       if (!run.ok()) return run.status();
       runs_[r] = *std::move(run);
-      names_[r] = absl::StrCat(facts(r).name, "@", facts(r).run_id);
+      names_[r] = absl::StrCat(job(r).name, "@", job(r).run_id);
       parts_[r] = range.words;
     }
     return absl::OkStatus();
@@ -136,13 +158,12 @@ class Comparison {
       return;
     }
     for (int r = 0; r < 2 && !request_.has_part(); ++r) {
-      const std::string& why =
-          facts(r).overcounted.empty() ? facts(r).uncounted : facts(r).overcounted;
+      const std::string& why = job(r).overcounted.empty() ? job(r).uncounted : job(r).overcounted;
       if (why.empty()) continue;
       reply_.set_not_known(absl::StrCat(
           "which iterations ", names_[r], " had is not known: ", why,
-          facts(r).counted_to > 0
-              ? absl::StrCat("; a part of it can be compared (--to ", facts(r).counted_to - 1, ")")
+          job(r).counted_to > 0
+              ? absl::StrCat("; a part of it can be compared (--to ", job(r).counted_to - 1, ")")
               : ""));
       return;
     }
@@ -164,54 +185,49 @@ class Comparison {
   }
 
  private:
-  const jobs::Answers::Facts& facts(int r) const { return answers_[r]->facts(); }
+  const jobs::SnapshotData& job(int r) const { return snapshots_[r]->data(); }
 
   // Why the times cannot be compared; empty: they can. An imported log or trace does not say whose
   // its are: a machine's, most of them.
   std::string OfOtherClock() const {
-    const auto foreign = [&](int r) { return facts(r).clock_kind == v1::CLOCK_KIND_FOREIGN; };
+    const auto foreign = [&](int r) { return job(r).clock_kind == v1::CLOCK_KIND_FOREIGN; };
     if (foreign(kBase) == foreign(kOther)) return "";
     const int other = foreign(kBase) ? kOther : kBase;
     const std::string here =
         absl::StrCat("those of ", names_[1 - other], " are a software GPU's, or another tool's, ");
-    return facts(other).imported
+    return job(other).imported
                ? absl::StrCat("whether the times are of one clock is not known: ", here,
                               "and what ", names_[other], " was made of does not say whose its are")
                : absl::StrCat("the times are of different clocks: ", here, "those of ",
                               names_[other], " are real");
   }
 
-  static void ToProto(const Estimate& from, v1::Estimate* to) {
-    to->set_value(from.value);
-    to->set_low(from.low);
-    to->set_high(from.high);
-  }
   static bool Proven(const Estimate& e) { return e.low > 0 || e.high < 0; }
 
   void Describe() {
     for (int r = 0; r < 2; ++r) {
       v1::ComparedRun& to = r == kBase ? *reply_.mutable_base() : *reply_.mutable_other();
-      to.set_job_id(absl::StrCat(facts(r).job_id));
+      to.set_job_id(absl::StrCat(job(r).job_id));
       to.set_name(names_[r]);
       to.set_part(parts_[r]);
       to.set_iterations(runs_[r].iterations());
       to.set_timed_iterations(ToInt(runs_[r].run.log.size()) + runs_[r].run.unkeyed);
-      to.set_live(facts(r).live);
-      to.set_clock_kind(facts(r).clock_kind);
-      *to.mutable_losses() = facts(r).losses;
-      const auto traced = facts(r).measurements.find(jobs::kKernelTimeSet);
-      if (traced != facts(r).measurements.end()) to.set_traced_iterations(traced->second);
+      to.set_live(job(r).live);
+      to.set_clock_kind(job(r).clock_kind);
+      *to.mutable_losses() = job(r).losses;
+      const auto traced = job(r).measurements.find(jobs::kKernelTimeSet);
+      if (traced != job(r).measurements.end()) to.set_traced_iterations(traced->second);
     }
   }
   static int64_t ToInt(size_t count) { return static_cast<int64_t>(count); }
 
   std::string LengthWords(int r) const {
-    return facts(r).rule ? facts(r).rule->length() : std::string();
+    return job(r).rule ? job(r).rule->length() : std::string();
   }
-  bool Given(int r) const { return facts(r).units.given || facts(r).imported; }
+  bool Given(int r) const { return job(r).units.given || job(r).imported; }
   bool SameFeature() const {
     return WithoutUnit(LengthWords(kBase)) == WithoutUnit(LengthWords(kOther)) &&
-           !facts(kBase).imported && !facts(kOther).imported;
+           !job(kBase).imported && !job(kOther).imported;
   }
   bool SameExamples(double batch_ratio) const {
     const double examples = batch_ratio * ToDouble(runs_[kOther].iterations()) /
@@ -221,10 +237,9 @@ class Comparison {
 
   // The batch was said, or the bytes that the batch copy has for each unit of length tell it.
   void FindBatches() {
-    batches_.base = facts(kBase).batch;
-    batches_.other = facts(kOther).batch;
-    const double units =
-        ToDouble(facts(kOther).units.unit[0]) / ToDouble(facts(kBase).units.unit[0]);
+    batches_.base = job(kBase).batch;
+    batches_.other = job(kOther).batch;
+    const double units = ToDouble(job(kOther).units.unit[0]) / ToDouble(job(kBase).units.unit[0]);
     if (batches_.base > 0 && batches_.other > 0) {
       batches_.ratio = ToDouble(batches_.other) / ToDouble(batches_.base);
     } else if (SameFeature() && ((Given(kBase) && Given(kOther)) || SameExamples(units))) {
@@ -237,8 +252,8 @@ class Comparison {
 
   // Why a length of the one is not the same length of the other; empty: it is.
   std::string Incomparable() const {
-    const auto& a = facts(kBase);
-    const auto& b = facts(kOther);
+    const auto& a = job(kBase);
+    const auto& b = job(kOther);
     if (a.dimensions != b.dimensions) {
       return absl::StrFormat("%s has %d lengths for each iteration, %s has %d", names_[kBase],
                              a.dimensions, names_[kOther], b.dimensions);
@@ -262,20 +277,20 @@ class Comparison {
     v1::DifferencePart part;
     part.set_cause(cause);
     part.set_name(name);
-    ToProto(duration, part.mutable_duration_ns());
+    jobs::SetDifference(duration, part.mutable_duration_ns());
     part.set_proven(Proven(duration));
     const double all = difference_.difference.value;
     if (Proven(difference_.difference)) {
       const auto [low, high] = std::minmax({duration.low / all, duration.high / all});
-      ToProto({duration.value / all, low, high}, part.mutable_share());
+      jobs::SetDifference({duration.value / all, low, high}, part.mutable_share());
     }
     return part;
   }
 
   void SetParts() {
-    ToProto(difference_.base, reply_.mutable_base()->mutable_duration_ns());
-    ToProto(difference_.other, reply_.mutable_other()->mutable_duration_ns());
-    ToProto(difference_.difference, reply_.mutable_difference_ns());
+    jobs::SetDifference(difference_.base, reply_.mutable_base()->mutable_duration_ns());
+    jobs::SetDifference(difference_.other, reply_.mutable_other()->mutable_duration_ns());
+    jobs::SetDifference(difference_.difference, reply_.mutable_difference_ns());
     reply_.mutable_base()->set_alone_share(difference_.base_alone);
     reply_.mutable_other()->set_alone_share(difference_.other_alone);
     reply_.set_not_comparable(difference_.not_comparable);
@@ -298,15 +313,15 @@ class Comparison {
 
   // What is measured of a run, at the iterations at which cost is compared.
   absl::StatusOr<jobs::RunEngine> EngineAt(int r) const {
-    const jobs::LengthUnits& units = facts(r).units;
+    const jobs::LengthUnits& units = job(r).units;
     std::map<Key, double> weights;
     for (const KeyWeight& at : difference_.at) {
       const auto seen = runs_[r].feature_of.find(at.key);
       Key feature = at.key;
       if (seen != runs_[r].feature_of.end()) {
         feature = seen->second;
-      } else if (facts(r).dimensions > 0) {
-        if (units.swapped && facts(r).dimensions == 2) std::swap(feature.first, feature.second);
+      } else if (job(r).dimensions > 0) {
+        if (units.swapped && job(r).dimensions == 2) std::swap(feature.first, feature.second);
         feature = {feature.first * units.unit[0], feature.second * units.unit[1]};
       }
       weights[feature] += at.weight;
@@ -319,7 +334,7 @@ class Comparison {
     for (const auto& [key, weight] : weights) {
       if (const int64_t count = round.Next(weight); count > 0) histogram.push_back({key, count});
     }
-    return answers_[r]->WorkAt(std::move(histogram));
+    return WorkAt(*snapshots_[r], std::move(histogram));
   }
 
   // Zero where no measured iteration had any of it.
@@ -360,7 +375,7 @@ class Comparison {
         return absl::FailedPreconditionError(
             absl::StrCat("no iteration of ", names_[r], " was traced"));
       }
-      const std::vector<std::string>& names = facts(r).kernels;
+      const std::vector<std::string>& names = job(r).kernels;
       for (size_t i = 0; i < sums.size(); ++i) {
         all[r].push_back(static_cast<int>(i));
         const bool named = names.size() <= kMaxValues || static_cast<int>(i) != jobs::kOtherKernels;
@@ -385,8 +400,8 @@ class Comparison {
       if (!before.ok()) return before.status();
       if (!after.ok()) return after.status();
       v1::DifferencePart part = MakePart(cause, name, DifferenceOf(*after, *before));
-      ToProto(*before, part.mutable_base_duration_ns());
-      ToProto(*after, part.mutable_other_duration_ns());
+      jobs::SetDifference(*before, part.mutable_base_duration_ns());
+      jobs::SetDifference(*after, part.mutable_other_duration_ns());
       return part;
     };
     std::vector<v1::DifferencePart> parts;
@@ -446,7 +461,7 @@ class Comparison {
     absl::StatusOr<v1::GetCountersReply> replies[2];
     std::vector<jobs::RunEngine> engines;
     for (int r = 0; r < 2; ++r) {
-      replies[r] = answers_[r]->GetCounters(request);
+      replies[r] = GetCounters(*snapshots_[r], request);
       if (!replies[r].ok()) {
         reply_.set_no_counters(std::string(replies[r].status().message()));
         return;
@@ -477,7 +492,7 @@ class Comparison {
   void SetAtEqualLengths(const std::vector<jobs::RunEngine>& engines, v1::ComparedCounter* to) {
     std::optional<Estimate> values[2];
     for (int r = 0; r < 2; ++r) {
-      for (const counters::OnePassConfig& config : facts(r).metrics.set().configs) {
+      for (const counters::OnePassConfig& config : job(r).metrics.set().configs) {
         for (size_t i = 0; i < config.metrics.size() && !values[r]; ++i) {
           if (config.metrics[i].name != to->metric()) continue;
           const absl::StatusOr<Estimate> value = StatisticAt(
@@ -489,9 +504,9 @@ class Comparison {
       if (!values[r]) return;
     }
     const Estimate difference = DifferenceOf(*values[kOther], *values[kBase]);
-    ToProto(*values[kBase], to->mutable_base_at_equal_lengths());
-    ToProto(*values[kOther], to->mutable_other_at_equal_lengths());
-    ToProto(difference, to->mutable_difference_at_equal_lengths());
+    jobs::SetDifference(*values[kBase], to->mutable_base_at_equal_lengths());
+    jobs::SetDifference(*values[kOther], to->mutable_other_at_equal_lengths());
+    jobs::SetDifference(difference, to->mutable_difference_at_equal_lengths());
     to->set_proven(Proven(difference));
   }
 
@@ -530,7 +545,7 @@ class Comparison {
 
   void SetSentences() {
     for (int r = 0; r < 2; ++r) {
-      if (facts(r).live) {
+      if (job(r).live) {
         reply_.add_sentences(absl::StrCat(names_[r], " is running: its figures are those so far"));
       }
       const double alone = r == kBase ? difference_.base_alone : difference_.other_alone;
@@ -542,14 +557,14 @@ class Comparison {
             100 * alone, names_[r], names_[1 - r]));
       }
     }
-    if (facts(kBase).ranks.size() != facts(kOther).ranks.size()) {
+    if (job(kBase).ranks.size() != job(kOther).ranks.size()) {
       reply_.add_sentences(absl::StrFormat("%s ran on %d ranks, %s on %d", names_[kBase],
-                                           facts(kBase).ranks.size(), names_[kOther],
-                                           facts(kOther).ranks.size()));
+                                           job(kBase).ranks.size(), names_[kOther],
+                                           job(kOther).ranks.size()));
     }
-    if (facts(kBase).host_times != facts(kOther).host_times) {
+    if (job(kBase).host_times != job(kOther).host_times) {
       reply_.add_sentences(absl::StrCat(
-          names_[facts(kBase).host_times ? kBase : kOther],
+          names_[job(kBase).host_times ? kBase : kOther],
           " ran without a GPU, the other one with: the times are of different machines"));
     }
     if (batches_.ratio != 1) {
@@ -562,7 +577,7 @@ class Comparison {
     }
   }
 
-  const jobs::Answers* const answers_[2];
+  const jobs::Snapshot* const snapshots_[2];
   const v1::CompareRequest& request_;
   v1::CompareReply& reply_;
   StoredRun runs_[2];
@@ -573,7 +588,7 @@ class Comparison {
 
 }  // namespace
 
-absl::StatusOr<v1::CompareReply> Compare(const jobs::Answers& base, const jobs::Answers& other,
+absl::StatusOr<v1::CompareReply> Compare(const jobs::Snapshot& base, const jobs::Snapshot& other,
                                          const v1::CompareRequest& request, Store& store) {
   v1::CompareReply reply;
   Comparison comparison(base, other, request, &reply);
@@ -582,4 +597,4 @@ absl::StatusOr<v1::CompareReply> Compare(const jobs::Answers& base, const jobs::
   return reply;
 }
 
-}  // namespace seqpoint
+}  // namespace seqpoint::queries

@@ -15,18 +15,19 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "daemon/jobs/figures.h"
 #include "daemon/queries/step_rows.h"
 #include "daemon/seqpoint/interval.h"
 
-namespace seqpoint {
+namespace seqpoint::queries {
 namespace {
 
 // Of a job that was made of a log, which has no ranks.
-std::vector<int32_t> RanksOf(const jobs::Answers::Facts& job) {
+std::vector<int32_t> RanksOf(const jobs::SnapshotData& job) {
   return job.ranks.empty() ? std::vector<int32_t>{0} : job.ranks;
 }
 
-absl::Status ForEachRow(const jobs::Answers::Facts& job, const std::vector<int32_t>& ranks,
+absl::Status ForEachRow(const jobs::SnapshotData& job, const std::vector<int32_t>& ranks,
                         const IterationRange& range, Store& store,
                         absl::FunctionRef<void(const IterationRow&)> see) {
   StepRows reader(store, job.job_id, ranks, range.first);
@@ -42,24 +43,24 @@ absl::Status ForEachRow(const jobs::Answers::Facts& job, const std::vector<int32
   }
 }
 
-absl::Status NoIteration(const jobs::Answers::Facts& job, const IterationRange& range) {
+absl::Status NoIteration(const jobs::SnapshotData& job, const IterationRange& range) {
   return absl::FailedPreconditionError(
       absl::StrCat("job \"", job.name, "\" has none of ", range.words, "; it has ",
                    job.engine.Totals().iterations, " so far, which are counted from 0"));
 }
 
-double ToDouble(size_t count) { return static_cast<double>(count); }
+double AsDouble(size_t count) { return static_cast<double>(count); }
 
 double Sum(absl::Span<const double> times) {
   return std::accumulate(times.begin(), times.end(), 0.0);
 }
 
-struct Stretch {
+struct TimesInRow {
   double mean = 0, variance = 0;  // of the sum
   double seen = 0;                // so many were looked at
 };
 
-bool HasOwnTime(const jobs::Answers::Facts& job, const IterationRow& row) {
+bool HasOwnTime(const jobs::SnapshotData& job, const IterationRow& row) {
   return row.duration_ns > 0 && (row.config_id == 0 || job.imported) &&
          (row.flags & kIterationDistorted) == 0;
 }
@@ -67,23 +68,23 @@ bool HasOwnTime(const jobs::Answers::Facts& job, const IterationRow& row) {
 // What `count` iterations in a row take together, from all that the run had of them: where their
 // order is not random (sorted lengths), those that are lost may all be long ones. Nothing where the
 // run has too few of them for a variance.
-std::optional<Stretch> StretchOf(absl::Span<const double> times, size_t count) {
+std::optional<TimesInRow> TimesInRowOf(absl::Span<const double> times, size_t count) {
   const size_t stretches = times.size() / count;
   if (stretches < 4) return std::nullopt;
   double sum = 0, squares = 0;
   for (size_t i = 0; i < stretches; ++i) sum += Sum(times.subspan(i * count, count));
-  const double n = ToDouble(stretches);
+  const double n = AsDouble(stretches);
   const double mean = sum / n;
   for (size_t i = 0; i < stretches; ++i) {
     squares += std::pow(Sum(times.subspan(i * count, count)) - mean, 2);
   }
   // As wide as Student's distribution, where there are few.
-  return Stretch{.mean = mean, .variance = squares / (n - 3), .seen = n};
+  return TimesInRow{.mean = mean, .variance = squares / (n - 3), .seen = n};
 }
 
 }  // namespace
 
-absl::Status ForEachStep(const jobs::Answers::Facts& job, const IterationRange& range, Store& store,
+absl::Status ForEachStep(const jobs::SnapshotData& job, const IterationRange& range, Store& store,
                          absl::FunctionRef<void(const IterationRow&)> see) {
   return ForEachRow(job, RanksOf(job), range, store, see);
 }
@@ -92,15 +93,15 @@ bool IsTraining(const IterationRow& row) {
   return row.phase == 0 && (row.flags & kIterationOther) == 0;
 }
 
-bool HasUsableTime(const jobs::Answers::Facts& job, const IterationRow& row) {
+bool HasUsableTime(const jobs::SnapshotData& job, const IterationRow& row) {
   return HasOwnTime(job, row) && row.rest_ns == 0;
 }
 
-bool HasOpenEnd(const jobs::Answers::Facts& job, const IterationRow& row) {
+bool HasOpenEnd(const jobs::SnapshotData& job, const IterationRow& row) {
   return HasOwnTime(job, row) && row.rest_ns > 0;
 }
 
-absl::StatusOr<IterationRange> RangeOf(const v1::Part& part, const jobs::Answers::Facts& job) {
+absl::StatusOr<IterationRange> RangeOf(const v1::Part& part, const jobs::SnapshotData& job) {
   IterationRange range;
   if (part.epoch() != 0) {
     if (part.has_from() || part.has_to()) {
@@ -137,8 +138,7 @@ absl::StatusOr<IterationRange> RangeOf(const v1::Part& part, const jobs::Answers
   return range;
 }
 
-absl::StatusOr<IterationRange> CountedRangeOf(const v1::Part& part,
-                                              const jobs::Answers::Facts& job) {
+absl::StatusOr<IterationRange> CountedRangeOf(const v1::Part& part, const jobs::SnapshotData& job) {
   absl::StatusOr<IterationRange> range = RangeOf(part, job);
   const bool doubtful = !job.uncounted.empty() || !job.overcounted.empty();
   if (!range.ok() || !doubtful || range->last < job.counted_to) return range;
@@ -155,8 +155,8 @@ absl::StatusOr<IterationRange> CountedRangeOf(const v1::Part& part,
           : ""));
 }
 
-absl::StatusOr<PartLengths> ReadLengths(const jobs::Answers::Facts& job,
-                                        const IterationRange& range, Store& store) {
+absl::StatusOr<PartLengths> ReadLengths(const jobs::SnapshotData& job, const IterationRange& range,
+                                        Store& store) {
   if (range.first < job.engine.closed_iterations()) {
     return absl::FailedPreconditionError(absl::StrCat(
         "job \"", job.name, "\": the rule was learned anew at iteration ",
@@ -196,10 +196,10 @@ absl::StatusOr<PartLengths> ReadLengths(const jobs::Answers::Facts& job,
   return lengths;
 }
 
-absl::StatusOr<v1::ProjectReply> ProjectPart(const jobs::Answers& answers,
+absl::StatusOr<v1::ProjectReply> ProjectPart(const jobs::Snapshot& snapshot,
                                              const IterationRange& range, double confidence,
                                              Store& store) {
-  const jobs::Answers::Facts& job = answers.facts();
+  const jobs::SnapshotData& job = snapshot.data();
   double known = 0, rest = 0;
   int64_t timed = 0, in_run = 0;
   std::vector<double> times;  // of all of the run that have a usable one
@@ -217,7 +217,7 @@ absl::StatusOr<v1::ProjectReply> ProjectPart(const jobs::Answers& answers,
     const bool has_length = row.number >= job.engine.closed_iterations() &&
                             (job.dimensions == 0 || row.length_count > 0);
     const Key key = job.dimensions == 0 ? Key{} : Key{row.length[0], row.length[1]};
-    const double expected = has_length ? answers.UsualTime(key) : 0;
+    const double expected = has_length ? snapshot.UsualTime(key) : 0;
     const bool usable = HasUsableTime(job, row), open_end = HasOpenEnd(job, row);
     if (inside && !usable && !open_end && expected <= 0) {
       ++in_row;
@@ -238,8 +238,8 @@ absl::StatusOr<v1::ProjectReply> ProjectPart(const jobs::Answers& answers,
     if (!inside) return;
     if (open_end) {
       ++timed;
-      known += ToDouble(row.duration_ns);
-      rest += ToDouble(row.rest_ns);
+      known += AsDouble(row.duration_ns);
+      rest += AsDouble(row.rest_ns);
       return;
     }
     ++untimed_keys[key];
@@ -261,9 +261,9 @@ absl::StatusOr<v1::ProjectReply> ProjectPart(const jobs::Answers& answers,
     return not_known(untimed, "no time of their own, and too few others have one");
   }
   double usual = 0, variance = 0;
-  const double run_mean = times.empty() ? 0 : Sum(times) / ToDouble(times.size());
+  const double run_mean = times.empty() ? 0 : Sum(times) / AsDouble(times.size());
   for (const auto& [key, count] : untimed_keys) {
-    const double expected = answers.UsualTime(key);
+    const double expected = snapshot.UsualTime(key);
     const auto count_of_key = static_cast<double>(count);
     usual += count_of_key * expected;
     variance += count_of_key * expected * expected * residual_squares / residuals;
@@ -272,7 +272,7 @@ absl::StatusOr<v1::ProjectReply> ProjectPart(const jobs::Answers& answers,
     if (!timed_keys.contains(key)) variance += run_mean * run_mean;
   }
   for (const auto& [count, often] : strange) {
-    const std::optional<Stretch> stretch = StretchOf(times, static_cast<size_t>(count));
+    const std::optional<TimesInRow> stretch = TimesInRowOf(times, static_cast<size_t>(count));
     if (!stretch) {
       return not_known(lost,
                        "neither a time nor a length, and the others are too few to tell what as "
@@ -293,13 +293,10 @@ absl::StatusOr<v1::ProjectReply> ProjectPart(const jobs::Answers& answers,
   projection.set_iterations_so_far(timed + untimed + lost);
   projection.set_iterations_total(timed + untimed + lost);
   projection.set_clock_kind(job.clock_kind);
-  const auto set = [&](double scale, v1::Estimate* to) {
-    to->set_value(scale * (known + usual));
-    to->set_low(scale * (known + std::max(0.0, usual - reach)));
-    to->set_high(scale * (known + usual + reach + rest));
-  };
-  set(1, projection.mutable_total());
-  set(1000 / n, projection.mutable_per_1000_iterations());
+  const Estimate total = {known + usual, known + std::max(0.0, usual - reach),
+                          known + usual + reach + rest};
+  jobs::SetEstimate(total, projection.mutable_total());
+  jobs::SetEstimate(jobs::Scaled(total, 1000 / n), projection.mutable_per_1000_iterations());
   projection.set_basis(absl::StrCat(
       "the sum of ", timed, timed == 1 ? " time" : " times",
       untimed == 0 ? ""
@@ -331,4 +328,4 @@ absl::StatusOr<v1::ProjectReply> ProjectPart(const jobs::Answers& answers,
   return reply;
 }
 
-}  // namespace seqpoint
+}  // namespace seqpoint::queries

@@ -14,7 +14,7 @@
 #include "gtest/gtest.h"
 #include "tests/support/temp_folder.h"
 
-namespace seqpoint {
+namespace seqpoint::queries {
 namespace {
 
 using ::testing::AllOf;
@@ -27,10 +27,10 @@ constexpr int64_t kJob = 1;
 class RunPartTest : public ::testing::Test {
  protected:
   RunPartTest() : store_(*Store::Open((folder_.path() / "db").string(), {})) {
-    facts_.job_id = kJob;
-    facts_.name = "run";
-    facts_.dimensions = 1;
-    facts_.ranks = {0};
+    data_.job_id = kJob;
+    data_.name = "run";
+    data_.dimensions = 1;
+    data_.ranks = {0};
   }
 
   static IterationRow Row(int32_t rank, int64_t number, int64_t duration_ns, uint32_t flags = 0) {
@@ -43,29 +43,29 @@ class RunPartTest : public ::testing::Test {
             .flags = flags};
   }
   void Count(int64_t number, int64_t duration_ns) {
-    facts_.engine.current().AddIteration({.iteration = static_cast<uint64_t>(number),
-                                          .key = {duration_ns > 0 ? 20 : 0, 0},
-                                          .time_ns = duration_ns});
+    data_.engine.current().AddIteration({.iteration = static_cast<uint64_t>(number),
+                                         .key = {duration_ns > 0 ? 20 : 0, 0},
+                                         .time_ns = duration_ns});
   }
   absl::StatusOr<v1::ProjectReply> Ask(int64_t first = 0,
                                        int64_t last = std::numeric_limits<int64_t>::max()) {
     WriteBatch batch;
     batch.iterations = rows_;
     EXPECT_TRUE(store_->Write(batch).ok());
-    if (!answers_) answers_.emplace(std::move(facts_));
-    return ProjectPart(*answers_, {.first = first, .last = last, .words = "the part"}, 0.95,
+    if (!snapshot_) snapshot_.emplace(std::move(data_));
+    return ProjectPart(*snapshot_, {.first = first, .last = last, .words = "the part"}, 0.95,
                        *store_);
   }
 
   const TempFolder folder_;
   std::unique_ptr<Store> store_;
-  jobs::Answers::Facts facts_;  // until the first question
-  std::optional<jobs::Answers> answers_;
+  jobs::SnapshotData data_;  // until the first question
+  std::optional<jobs::Snapshot> snapshot_;
   std::vector<IterationRow> rows_;
 };
 
 TEST_F(RunPartTest, OfSeveralRanksThePartsAreSumsOfSteps) {
-  facts_.ranks = {0, 1};
+  data_.ranks = {0, 1};
   for (int64_t i = 0; i < 300; ++i) {
     // The second rank came when the first one had done 50. They take turns in being slow.
     rows_.push_back(Row(0, i, i < 50 ? 5'000'000 : i % 2 == 0 ? 3'000'000 : 7'000'000));
@@ -169,20 +169,20 @@ TEST_F(RunPartTest, WhereMostRecordsWereLostTheTimeIsNotKnown) {
 TEST_F(RunPartTest, NoPartReachesWhereIterationsMayBeMissing) {
   v1::Part part;
   part.set_from(20);
-  EXPECT_TRUE(CountedRangeOf(part, facts_).ok());
-  facts_.uncounted = "rank 0: process 7 lost 24 calls";
-  facts_.counted_to = 60;
-  EXPECT_FALSE(CountedRangeOf(part, facts_).ok()) << "to its end";
+  EXPECT_TRUE(CountedRangeOf(part, data_).ok());
+  data_.uncounted = "rank 0: process 7 lost 24 calls";
+  data_.counted_to = 60;
+  EXPECT_FALSE(CountedRangeOf(part, data_).ok()) << "to its end";
   part.set_to(60);
-  const absl::Status beyond = CountedRangeOf(part, facts_).status();
+  const absl::Status beyond = CountedRangeOf(part, data_).status();
   EXPECT_EQ(beyond.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(beyond.message()),
               AllOf(HasSubstr("process 7 lost 24 calls"), HasSubstr("--to 59")));
   part.set_to(59);
-  EXPECT_TRUE(CountedRangeOf(part, facts_).ok());
-  facts_.overcounted = "rank 0: some iterations may be evaluation";
-  facts_.counted_to = 0;
-  EXPECT_THAT(std::string(CountedRangeOf(part, facts_).status().message()),
+  EXPECT_TRUE(CountedRangeOf(part, data_).ok());
+  data_.overcounted = "rank 0: some iterations may be evaluation";
+  data_.counted_to = 0;
+  EXPECT_THAT(std::string(CountedRangeOf(part, data_).status().message()),
               AllOf(HasSubstr("may be evaluation"), Not(HasSubstr("--to"))));
 }
 
@@ -198,15 +198,15 @@ TEST_F(RunPartTest, RunsWithUncountedIterationsAreNotComparedBeyondThem) {
     batch.iterations.push_back(row);
   }
   ASSERT_TRUE(store_->Write(batch).ok());
-  jobs::Answers::Facts lossy;
+  jobs::SnapshotData lossy;
   lossy.job_id = kJob + 1;
   lossy.name = "lossy";
   lossy.dimensions = 1;
   lossy.ranks = {0};
   lossy.uncounted = "rank 0: process 7 lost 24 calls";
   lossy.counted_to = 60;
-  lossy.engine = facts_.engine.Copy();
-  const jobs::Answers base(std::move(facts_)), other(std::move(lossy));
+  lossy.engine = data_.engine.Copy();
+  const jobs::Snapshot base(std::move(data_)), other(std::move(lossy));
   v1::CompareRequest request;
   request.set_confidence(0.95);
   const auto whole = Compare(base, other, request, *store_);
@@ -225,8 +225,8 @@ TEST_F(RunPartTest, RunsWithUncountedIterationsAreNotComparedBeyondThem) {
 // What a log or a trace was recorded with is not known, and of most it is a machine.
 TEST_F(RunPartTest, TimesOfASoftwareGpuAreComparedWithTheirLikeAlone) {
   const auto why = [&](v1::ClockKind base, v1::ClockKind other) {
-    jobs::Answers::Facts facts[2];
-    for (jobs::Answers::Facts& of : facts) {
+    jobs::SnapshotData facts[2];
+    for (jobs::SnapshotData& of : facts) {
       const bool is_base = &of == facts;
       of.job_id = is_base ? kJob : kJob + 1;
       of.name = is_base ? "base" : "other";
@@ -235,8 +235,8 @@ TEST_F(RunPartTest, TimesOfASoftwareGpuAreComparedWithTheirLikeAlone) {
       of.clock_kind = is_base ? base : other;
       of.imported = of.clock_kind == v1::CLOCK_KIND_UNSPECIFIED;
     }
-    const auto reply = Compare(jobs::Answers(std::move(facts[0])),
-                               jobs::Answers(std::move(facts[1])), {}, *store_);
+    const auto reply = Compare(jobs::Snapshot(std::move(facts[0])),
+                               jobs::Snapshot(std::move(facts[1])), {}, *store_);
     EXPECT_TRUE(reply.ok()) << reply.status();
     return reply.ok() ? reply->not_known() : "";
   };
@@ -251,7 +251,7 @@ TEST_F(RunPartTest, TimesOfASoftwareGpuAreComparedWithTheirLikeAlone) {
 }
 
 TEST_F(RunPartTest, OfImportedTracesTheTimesAreUsable) {
-  facts_.imported = true;
+  data_.imported = true;
   for (int64_t i = 0; i < 32; ++i) {
     rows_.push_back(Row(0, i, 5'000'000));
     rows_.back().config_id = jobs::kKernelTimeSet;
@@ -299,4 +299,4 @@ TEST_F(RunPartTest, AnIterationOfALengthThatWasNeverTimedMayTakeAnything) {
 }
 
 }  // namespace
-}  // namespace seqpoint
+}  // namespace seqpoint::queries

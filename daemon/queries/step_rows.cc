@@ -5,10 +5,9 @@
 
 #include "daemon/jobs/step_builder.h"
 
-namespace seqpoint {
+namespace seqpoint::queries {
 namespace {
 
-constexpr int kPageRows = 4096;
 constexpr int64_t kEnd = std::numeric_limits<int64_t>::max();
 
 }  // namespace
@@ -66,4 +65,4 @@ absl::StatusOr<bool> StepRows::Read(std::vector<IterationRow>& steps) {
   return !steps.empty();
 }
 
-}  // namespace seqpoint
+}  // namespace seqpoint::queries

@@ -15,7 +15,9 @@
 #include "absl/status/statusor.h"
 #include "daemon/store/store.h"
 
-namespace seqpoint {
+namespace seqpoint::queries {
+
+inline constexpr int kPageRows = 4096;  // that are in memory at a time
 
 class StepRows {
  public:
@@ -39,6 +41,6 @@ class StepRows {
   bool any_ = false;  // was read
 };
 
-}  // namespace seqpoint
+}  // namespace seqpoint::queries
 
 #endif  // DAEMON_QUERIES_STEP_ROWS_H_

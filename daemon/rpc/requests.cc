@@ -1,8 +1,6 @@
 #include "daemon/rpc/requests.h"
 
 #include <algorithm>
-#include <optional>
-#include <string_view>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -10,12 +8,9 @@
 #include "absl/strings/str_cat.h"
 #include "daemon/base/limits.h"
 #include "daemon/base/repeats.h"
-#include "proto/utf8.h"
 
 namespace seqpoint::rpc {
 namespace {
-
-using google::protobuf::FieldDescriptor;
 
 // Beyond these nothing real is meant, and sums stay exact in a double.
 constexpr int64_t kMaxLength = int64_t{1} << 53;
@@ -27,55 +22,6 @@ constexpr int kMaxPoints = 1'000'000;
 constexpr size_t kMaxChangeBytes = size_t{64} << 10;
 constexpr int kMaxChanges = 64;
 constexpr size_t kMostTagBytes = 64;
-
-std::string ToUtf8(std::string_view text) {
-  std::string result;
-  while (!text.empty()) {
-    size_t size = CharacterBytes(text);
-    if (size == 0) {
-      result += "\xEF\xBF\xBD";
-      text.remove_prefix(1);
-    } else {
-      result += text.substr(0, size);
-      text.remove_prefix(size);
-    }
-  }
-  return result;
-}
-
-// Calls `change` for each text of the message and of those in it; one that it returns takes the
-// text's place.
-template <typename Change>
-void ForEachText(google::protobuf::Message* message, const Change& change) {
-  const google::protobuf::Reflection* reflection = message->GetReflection();
-  std::vector<const FieldDescriptor*> fields;
-  reflection->ListFields(*message, &fields);
-  std::string scratch;
-  for (const FieldDescriptor* field : fields) {
-    const bool is_message = field->cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE;
-    if (!is_message && field->type() != FieldDescriptor::TYPE_STRING) continue;
-    const int count = field->is_repeated() ? reflection->FieldSize(*message, field) : 1;
-    for (int i = 0; i < count; ++i) {
-      if (is_message) {
-        ForEachText(field->is_repeated() ? reflection->MutableRepeatedMessage(message, field, i)
-                                         : reflection->MutableMessage(message, field),
-                    change);
-        continue;
-      }
-      const std::string& text =
-          field->is_repeated()
-              ? reflection->GetRepeatedStringReference(*message, field, i, &scratch)
-              : reflection->GetStringReference(*message, field, &scratch);
-      std::optional<std::string> changed = change(*field, text);
-      if (!changed) continue;
-      if (field->is_repeated()) {
-        reflection->SetRepeatedString(message, field, i, *std::move(changed));
-      } else {
-        reflection->SetString(message, field, *std::move(changed));
-      }
-    }
-  }
-}
 
 absl::Status CheckLogSize(const v1::IterationLog& log) {
   if (std::max({log.lengths_size(), log.second_lengths_size(), log.durations_size(),
@@ -129,18 +75,6 @@ absl::Status CheckUpdate(const v1::UpdateJobRequest& request) {
     }
   }
   return absl::OkStatus();
-}
-
-bool IsWanted(const v1::Job& job, const v1::ListJobsRequest& request) {
-  const auto has = [](const auto& list, const auto& wanted) {
-    return std::find(list.begin(), list.end(), wanted) != list.end();
-  };
-  if (request.states_size() > 0 && !has(request.states(), static_cast<int>(job.state()))) {
-    return false;
-  }
-  return job.start_ns() >= request.since_ns() &&
-         std::all_of(request.tags().begin(), request.tags().end(),
-                     [&](const std::string& tag) { return has(job.tags(), tag); });
 }
 
 absl::Status CheckLog(const char* field, const v1::IterationLog& log, bool untimed) {
@@ -318,15 +252,6 @@ absl::Status SetConfidence(double confidence, double* result) {
   *result = confidence == 0 ? 0.95 : confidence;
   if (*result > 0 && *result < 1) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat("confidence = ", confidence, " is not in (0, 1)"));
-}
-
-void MakeFit(google::protobuf::Message* message) {
-  ForEachText(message, [](const FieldDescriptor&, const std::string& text) {
-    std::optional<std::string> fit;
-    if (!IsUtf8(text)) fit = ToUtf8(text);
-    if (text.size() > kMaxReplyTextBytes) fit = ClipText(fit.value_or(text), kMaxReplyTextBytes);
-    return fit;
-  });
 }
 
 }  // namespace seqpoint::rpc

@@ -1,9 +1,7 @@
-// What every request and reply goes through: defaults, checks, and text made fit for protobuf.
+// What every request goes through: defaults and checks.
 // Threading: pure functions.
 #ifndef DAEMON_RPC_REQUESTS_H_
 #define DAEMON_RPC_REQUESTS_H_
-
-#include <google/protobuf/message.h>
 
 #include <string>
 
@@ -36,14 +34,6 @@ absl::Status CheckUpdate(const v1::UpdateJobRequest& request);
 absl::Status CheckShare(const char* field, double share);       // in [0, 1]
 absl::Status CheckPoints(int points);                           // measurements of a choice
 absl::Status SetConfidence(double confidence, double* result);  // 0 becomes 0.95
-
-// Whether a list is to have the job: its state, when it started, its tags.
-bool IsWanted(const v1::Job& job, const v1::ListJobsRequest& request);
-
-// Makes every text of a reply one that its reader can take: names and command lines come from
-// strangers. Bytes that are not UTF-8, of which a single one keeps a client from parsing the reply,
-// become U+FFFD; what is longer than kMaxReplyTextBytes is cut.
-void MakeFit(google::protobuf::Message* message);
 
 }  // namespace seqpoint::rpc
 

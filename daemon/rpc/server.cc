@@ -27,6 +27,7 @@
 #include "daemon/base/limits.h"
 #include "daemon/queries/metric_sets.h"
 #include "daemon/queries/presets.h"
+#include "daemon/queries/reply_text.h"
 #include "daemon/rpc/listener.h"
 #include "daemon/rpc/reflection.h"
 #include "daemon/rpc/requests.h"
@@ -76,7 +77,7 @@ template <typename Reply>
 grpc::Status Answer(absl::StatusOr<Reply> result, Reply* reply) {
   if (!result.ok()) return ToGrpc(result.status());
   *reply = *std::move(result);
-  MakeFit(reply);
+  queries::MakeFit(reply);
   return grpc::Status::OK;
 }
 
@@ -573,7 +574,7 @@ class Service final : public v1::Profiler::Service {
       v1::WatchJobReply reply;
       *reply.mutable_job() = *std::move(job);
       LeaveOutHistogram(reply.mutable_job());
-      MakeFit(&reply);
+      queries::MakeFit(&reply);
       if (!writer->Write(reply)) break;
       if (IsOver(reply.job())) return grpc::Status::OK;
     }

@@ -1,21 +1,20 @@
-// DeleteJob and UpdateJob: what a person does to a job as a whole.
-#include <set>
-#include <string>
+#include "daemon/service/job_changes.h"
+
+#include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "daemon/daemon.h"
+#include "absl/time/time.h"
+#include "daemon/base/limits.h"
+#include "daemon/jobs/metric_choice.h"
+#include "proto/host_name.h"
 #include "spdlog/spdlog.h"
 
-namespace seqpoint {
+namespace seqpoint::service {
 namespace {
 
 // The store writes within milliseconds, unless its disk is full or stuck.
 constexpr absl::Duration kStoreTimeout = absl::Seconds(5);
 constexpr size_t kMostTags = 32;
-
-std::string Title(const JobRow& row) {
-  return absl::StrCat("job ", row.job_id, " (", row.name, "@", row.run_id, ")");
-}
 
 absl::Status NotYet(const jobs::Job& job, const char* what, const char* why) {
   return absl::FailedPreconditionError(absl::StrCat(
@@ -24,38 +23,113 @@ absl::Status NotYet(const jobs::Job& job, const char* what, const char* why) {
       "; it can be ", what, " when it has ended"));
 }
 
-}  // namespace
-
-absl::Status Daemon::StoreCannotWrite() const {
-  return absl::UnavailableError(
-      absl::StrCat("nothing was changed, as the store cannot be written now",
-                   trouble_.empty() ? "" : absl::StrCat(" (", trouble_, ")")));
+// Sets what the request asks for and makes the job wait. Only the metric sets may be refused for
+// what the job has done before; all else depends on the request alone.
+absl::Status SetUp(const v1::PrepareJobRequest& request, int64_t monotonic_ns, jobs::Job& job) {
+  if (request.metric_sets_size() > 0 || request.own_metric_sets_size() > 0 ||
+      request.counter_backend() != v1::COUNTER_BACKEND_UNSPECIFIED || request.roofline()) {
+    absl::StatusOr<jobs::MetricChoice> metrics = jobs::MetricChoice::From(request, job.metrics());
+    if (!metrics.ok()) {
+      return absl::InvalidArgumentError(absl::StrCat("metric_sets: ", metrics.status().message()));
+    }
+    const absl::Status status = job.SetMetrics(*std::move(metrics));
+    if (!status.ok()) return status;
+  }
+  job.Reopen(monotonic_ns);
+  if (!request.operators_folder().empty()) job.RecordOperators(request.operators_folder());
+  if (request.has_horizon()) {
+    if (const absl::Status status = job.SetHorizon(request.horizon()); !status.ok()) return status;
+  }
+  if (request.overhead_budget_share() == 0) return absl::OkStatus();
+  v1::ControlRequest budget;
+  budget.set_action(v1::ControlRequest::ACTION_SET_OVERHEAD_BUDGET);
+  budget.set_overhead_budget_share(request.overhead_budget_share());
+  return job.Control(budget);
 }
 
-absl::StatusOr<v1::DeleteJobReply> Daemon::DeleteJob(const v1::DeleteJobRequest& request) {
-  absl::MutexLock lock(&mutex_);
-  AwaitPruned();
-  const auto found = FindJob(request.job());
+}  // namespace
+
+absl::StatusOr<int64_t> JobChanges::Prepare(const v1::PrepareJobRequest& request) {
+  if (const absl::Status status = CheckNewJob(request.name(), request.run_id()); !status.ok())
+    return status;
+  JobRow row{.name = request.name(),
+             .run_id = request.run_id(),
+             .host = HostName(),
+             .command = ClipText(request.command(), kMaxCommandBytes),
+             .state = v1::JOB_STATE_WAITING,
+             .start_ns = clock_.WallNs()};
+  const int64_t now_ns = clock_.MonotonicNs();
+  // It is tried with a job that nobody sees.
+  jobs::Job trial(row, registry_.job_options());
+  if (const absl::Status status = SetUp(request, now_ns, trial); !status.ok()) return status;
+
+  absl::MutexLock lock(&registry_.mutex());
+  retention_.AwaitPruned();
+  const auto found = registry_.FindOrName(row);
   if (!found.ok()) return found.status();
-  if ((*found)->live() || (*found)->row().end_ns == 0) return NotYet(**found, "deleted", "");
-  const int64_t id = (*found)->row().job_id;
+  const SharedJob job = *found != nullptr ? *found : registry_.Add(row);
+  if (const absl::Status status = job->MayGoOn(); !status.ok()) return status;
+  if (const absl::Status status = SetUp(request, now_ns, *job); !status.ok()) return status;
+  return job->row().job_id;
+}
+
+absl::StatusOr<int64_t> JobChanges::SetHorizon(const v1::SetHorizonRequest& request) {
+  absl::MutexLock lock(&registry_.mutex());
+  const auto job = registry_.Find(request.job());
+  if (!job.ok()) return job.status();
+  const absl::Status status = (*job)->SetHorizon(request.horizon());
+  if (!status.ok()) return status;
+  return (*job)->row().job_id;
+}
+
+absl::StatusOr<int64_t> JobChanges::Control(const v1::ControlRequest& request) {
+  absl::MutexLock lock(&registry_.mutex());
+  const auto found = registry_.Find(request.job());
+  if (!found.ok()) return found.status();
+  jobs::Job& job = **found;
+  if (request.action() == v1::ControlRequest::ACTION_END_WAITING) {
+    if (job.live()) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("job \"", request.job(), "\" has live processes; it ends when they do"));
+    }
+    job.EndUnused(clock_.WallNs());
+  } else if (request.action() == v1::ControlRequest::ACTION_PROGRAM_ENDED) {
+    job.EndProgram({request.launch(), request.exit_status(), request.signal()});
+  } else if (const absl::Status status = job.Control(request); !status.ok()) {
+    return status;
+  }
+  return job.row().job_id;
+}
+
+absl::Status JobChanges::StoreCannotWrite() const {
+  return absl::UnavailableError(
+      absl::StrCat("nothing was changed, as the store cannot be written now",
+                   committer_.error().empty() ? "" : absl::StrCat(" (", committer_.error(), ")")));
+}
+
+absl::StatusOr<v1::DeleteJobReply> JobChanges::Delete(const v1::DeleteJobRequest& request) {
+  absl::MutexLock lock(&registry_.mutex());
+  retention_.AwaitPruned();
+  int64_t id;
+  {
+    const auto job = registry_.Find(request.job());
+    if (!job.ok()) return job.status();
+    if ((*job)->live() || (*job)->row().end_ns == 0) return NotYet(**job, "deleted", "");
+    id = (*job)->row().job_id;
+  }
   // A batch on its way to the store might bring parts of the job back.
   const auto removable = [this, id] {
-    mutex_.AssertHeld();
-    const auto it = jobs_.find(id);
-    return !pruning_ && commits_done_ == commits_begun_ && (it == jobs_.end() || Over(*it->second));
+    registry_.mutex().AssertHeld();
+    const auto it = registry_.loaded().find(id);
+    return !retention_.pruning() && committer_.settled() &&
+           (it == registry_.loaded().end() || registry_.Over(*it->second));
   };
-  if (!changed_.Await(mutex_, kStoreTimeout, removable)) return StoreCannotWrite();
-  const auto job = FindJob(absl::StrCat(id));  // retention may have been faster
+  if (!committer_.Await(kStoreTimeout, removable)) return StoreCannotWrite();
+  const auto job = registry_.Find(id);  // retention may have been faster
   if (!job.ok()) return job.status();
   const JobRow row = (*job)->row();
-  if (row.job_id != id) {  // another one, whose name is a number
-    return absl::NotFoundError(absl::StrCat("job ", id, " was removed meanwhile"));
-  }
-  if (const absl::Status status = store_->RemoveJob(id); !status.ok()) return status;
-  jobs_.erase(id);
-  stored_jobs_.erase(id);
-  asked_.erase(id);
+  if (const absl::Status status = store_.RemoveJob(id); !status.ok()) return status;
+  registry_.Remove(id);
   spdlog::info("removed {}: asked for", Title(row));
   v1::DeleteJobReply reply;
   reply.set_job_id(absl::StrCat(id));
@@ -65,18 +139,16 @@ absl::StatusOr<v1::DeleteJobReply> Daemon::DeleteJob(const v1::DeleteJobRequest&
 }
 
 // The next batch writes over the one that is on its way to the store.
-absl::Status Daemon::UndoUpdate(int64_t id, const std::string& former_name,
-                                const std::set<std::string>& added,
-                                const std::set<std::string>& removed) {
-  const auto job = FindJob(absl::StrCat(id));
+absl::Status JobChanges::UndoUpdate(int64_t id, const std::string& former_name, const Tags& tags) {
+  const auto job = registry_.Find(id);
   if (!job.ok()) return job.status();
-  std::set<std::string> tags = (*job)->tags();
-  for (const std::string& tag : added) tags.erase(tag);
-  tags.insert(removed.begin(), removed.end());
-  if (tags != (*job)->tags()) (*job)->SetTags(std::move(tags));
+  std::set<std::string> former = (*job)->tags();
+  for (const std::string& tag : tags.added) former.erase(tag);
+  former.insert(tags.removed.begin(), tags.removed.end());
+  if (former != (*job)->tags()) (*job)->SetTags(std::move(former));
   if (former_name.empty()) return StoreCannotWrite();
   const JobRow row = (*job)->row();
-  const auto other = FindRun(former_name, row.run_id);
+  const auto other = registry_.FindRun(former_name, row.run_id);
   if (!other.ok() || *other != nullptr) {
     return absl::UnavailableError(absl::StrCat(
         Title(row), " keeps its new name, which is not in the store yet: it cannot be written now ",
@@ -86,29 +158,29 @@ absl::Status Daemon::UndoUpdate(int64_t id, const std::string& former_name,
   return StoreCannotWrite();
 }
 
-absl::StatusOr<v1::UpdateJobReply> Daemon::UpdateJob(const v1::UpdateJobRequest& request) {
-  absl::MutexLock lock(&mutex_);
-  AwaitPruned();
-  const auto found = FindJob(request.job());
+absl::StatusOr<int64_t> JobChanges::Update(const v1::UpdateJobRequest& request) {
+  absl::MutexLock lock(&registry_.mutex());
+  retention_.AwaitPruned();
+  const auto found = registry_.Find(request.job());
   if (!found.ok()) return found.status();
   jobs::Job& job = **found;
   const int64_t id = job.row().job_id;
   if (!job.refused().empty()) return absl::FailedPreconditionError(job.refused());
-  std::set<std::string> tags = job.tags();
-  std::set<std::string> added, removed;
+  Tags tags{.wanted = job.tags()};
   for (const std::string& tag : request.remove_tags()) {
-    if (tags.erase(tag) == 0) {
+    if (tags.wanted.erase(tag) == 0) {
       return absl::InvalidArgumentError(
           absl::StrCat("remove_tags: ", Title(job.row()), " has no tag \"", tag, "\""));
     }
-    removed.insert(tag);
+    tags.removed.insert(tag);
   }
   for (const std::string& tag : request.add_tags()) {
-    if (tags.insert(tag).second && removed.erase(tag) == 0) added.insert(tag);
+    if (tags.wanted.insert(tag).second && tags.removed.erase(tag) == 0) tags.added.insert(tag);
   }
-  if (tags.size() > kMostTags) {
+  if (tags.wanted.size() > kMostTags) {
     return absl::InvalidArgumentError(absl::StrCat("add_tags: ", Title(job.row()), " would have ",
-                                                   tags.size(), " tags, more than ", kMostTags));
+                                                   tags.wanted.size(), " tags, more than ",
+                                                   kMostTags));
   }
   std::string former_name;
   if (!request.name().empty() && request.name() != job.row().name) {
@@ -116,7 +188,7 @@ absl::StatusOr<v1::UpdateJobReply> Daemon::UpdateJob(const v1::UpdateJobRequest&
     if (job.live() || job.row().end_ns == 0) {
       return NotYet(job, "renamed", ", and its processes know it by its name");
     }
-    const auto other = FindRun(request.name(), job.row().run_id);
+    const auto other = registry_.FindRun(request.name(), job.row().run_id);
     if (!other.ok()) return other.status();
     if (*other != nullptr) {
       return absl::AlreadyExistsError(
@@ -125,20 +197,9 @@ absl::StatusOr<v1::UpdateJobReply> Daemon::UpdateJob(const v1::UpdateJobRequest&
     former_name = job.row().name;
     job.Rename(request.name());
   }
-  if (tags != job.tags()) job.SetTags(std::move(tags));
-  const int64_t wanted = commits_begun_ + 1;
-  const auto done = [this, wanted] {
-    mutex_.AssertReaderHeld();
-    return commits_done_ >= wanted;
-  };
-  if (!changed_.Await(mutex_, kStoreTimeout, done)) {
-    return UndoUpdate(id, former_name, added, removed);
-  }
-  auto described = DescribeAnew(id, /*with_details=*/true);
-  if (!described.ok()) return described.status();
-  v1::UpdateJobReply reply;
-  *reply.mutable_job() = *std::move(described);
-  return reply;
+  if (tags.wanted != job.tags()) job.SetTags(tags.wanted);
+  if (!committer_.AwaitNext(kStoreTimeout)) return UndoUpdate(id, former_name, tags);
+  return id;
 }
 
-}  // namespace seqpoint
+}  // namespace seqpoint::service

@@ -5,7 +5,7 @@
 #include <filesystem>
 
 #include "absl/strings/str_cat.h"
-#include "daemon/daemon.h"
+#include "daemon/service/daemon.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/support/temp_folder.h"
@@ -21,14 +21,14 @@ using ::testing::IsEmpty;
 class JobChangesTest : public ::testing::Test {
  protected:
   JobChangesTest() {
-    options_.directory = folder_.path();
+    options_.ingest.directory = folder_.path();
     options_.store_path = folder_.path() / "store.db";
     Restart();
   }
 
   void Restart() {
     daemon_.reset();
-    auto daemon = Daemon::Start(options_);
+    auto daemon = service::Daemon::Start(options_);
     ASSERT_TRUE(daemon.ok()) << daemon.status();
     daemon_ = *std::move(daemon);
   }
@@ -41,23 +41,23 @@ class JobChangesTest : public ::testing::Test {
     request.set_action(v1::ControlRequest::ACTION_PROGRAM_ENDED);
     request.set_launch(absl::StrCat(name, id));
     request.set_exit_status(exit_status);
-    EXPECT_TRUE(daemon_->Control(request).ok());
+    EXPECT_TRUE(daemon_->backend().Control(request).ok());
     request.set_action(v1::ControlRequest::ACTION_END_WAITING);
-    EXPECT_TRUE(daemon_->Control(request).ok());
+    EXPECT_TRUE(daemon_->backend().Control(request).ok());
     return id;
   }
   std::string Prepare(const std::string& name) {
     v1::PrepareJobRequest request;
     request.set_name(name);
     request.set_run_id("r");
-    const auto reply = daemon_->PrepareJob(request);
+    const auto reply = daemon_->backend().PrepareJob(request);
     EXPECT_TRUE(reply.ok()) << reply.status();
     return reply.ok() ? reply->job().id() : "";
   }
   absl::Status Delete(const std::string& job) {
     v1::DeleteJobRequest request;
     request.set_job(job);
-    return daemon_->DeleteJob(request).status();
+    return daemon_->backend().DeleteJob(request).status();
   }
   absl::StatusOr<v1::Job> Update(const std::string& job, const std::string& name,
                                  const std::vector<std::string>& add = {},
@@ -67,12 +67,12 @@ class JobChangesTest : public ::testing::Test {
     request.set_name(name);
     *request.mutable_add_tags() = {add.begin(), add.end()};
     *request.mutable_remove_tags() = {remove.begin(), remove.end()};
-    const auto reply = daemon_->UpdateJob(request);
+    const auto reply = daemon_->backend().UpdateJob(request);
     if (!reply.ok()) return reply.status();
     return reply->job();
   }
   std::vector<std::string> Names(const v1::ListJobsRequest& request = {}) {
-    const auto reply = daemon_->ListJobs(request);
+    const auto reply = daemon_->backend().ListJobs(request);
     EXPECT_TRUE(reply.ok()) << reply.status();
     std::vector<std::string> names;
     for (const v1::Job& job : reply->jobs()) names.push_back(job.name());
@@ -80,8 +80,8 @@ class JobChangesTest : public ::testing::Test {
   }
 
   const TempFolder folder_;
-  DaemonOptions options_;
-  std::unique_ptr<Daemon> daemon_;
+  service::DaemonOptions options_;
+  std::unique_ptr<service::Daemon> daemon_;
 };
 
 TEST_F(JobChangesTest, ADeletedJobIsGoneAlsoAfterARestart) {
@@ -118,7 +118,7 @@ TEST_F(JobChangesTest, ANewNameAndTagsOutlastARestart) {
   EXPECT_THAT(Names(), ElementsAre("new"));
   v1::GetJobRequest request;
   request.set_job("new");
-  const auto job = daemon_->GetJob(request);
+  const auto job = daemon_->backend().GetJob(request);
   ASSERT_TRUE(job.ok()) << job.status();
   EXPECT_EQ(job->job().id(), id);
   EXPECT_THAT(job->job().tags(), ElementsAre("h200", "nightly"));
@@ -155,7 +155,7 @@ TEST_F(JobChangesTest, WhatTheStoreCannotTakeIsNotDone) {
     EXPECT_THAT(Names(), ElementsAre("old"));
     v1::GetJobRequest request;
     request.set_job("old");
-    const auto job = daemon_->GetJob(request);
+    const auto job = daemon_->backend().GetJob(request);
     ASSERT_TRUE(job.ok()) << job.status();
     EXPECT_THAT(job->job().tags(), ElementsAre("h200", "nightly"));
   }
@@ -196,7 +196,7 @@ TEST_F(JobChangesTest, AProgramThatFailsBeforeItTrainsSaysSo) {
   const std::string id = AddJob("bad", 3);
   v1::GetJobRequest request;
   request.set_job(id);
-  const auto job = daemon_->GetJob(request);
+  const auto job = daemon_->backend().GetJob(request);
   ASSERT_TRUE(job.ok()) << job.status();
   EXPECT_EQ(job->job().state(), v1::JOB_STATE_FAILED);
   EXPECT_EQ(job->job().exit_status(), 3);

@@ -10,7 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "daemon/base/repeats.h"
-#include "daemon/rpc/requests.h"
+#include "daemon/queries/job_filter.h"
 
 namespace seqpoint::rpc {
 namespace {
@@ -236,7 +236,7 @@ absl::StatusOr<v1::ListJobsReply> FakeBackend::ListJobs(const v1::ListJobsReques
   for (auto it = jobs_.rbegin(); it != jobs_.rend(); ++it) {
     if (request.live_only() && it->second.end_ns() != 0) continue;
     if (!request.name().empty() && it->second.name() != request.name()) continue;
-    if (!IsWanted(it->second, request)) continue;
+    if (!queries::IsWanted(it->second, request)) continue;
     if (seen) {
       if (reply.jobs_size() == most) {
         reply.set_next_page_token(reply.jobs().rbegin()->id());

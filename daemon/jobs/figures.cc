@@ -1,0 +1,143 @@
+#include "daemon/jobs/figures.h"
+
+#include <algorithm>
+#include <limits>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace seqpoint::jobs {
+void SetEstimate(const Estimate& from, v1::Estimate* to) {
+  SetDifference({from.value, std::max(0.0, from.low), from.high}, to);
+}
+
+void SetDifference(const Estimate& from, v1::Estimate* to) {
+  to->set_value(from.value);
+  to->set_low(from.low);
+  to->set_high(from.high);
+}
+
+Estimate Scaled(const Estimate& estimate, double by) {
+  Estimate scaled{estimate.value * by, estimate.low * by, estimate.high * by};
+  if (by < 0) std::swap(scaled.low, scaled.high);
+  return scaled;
+}
+
+v1::Verdict VerdictOf(KeyVerdict verdict) {
+  switch (verdict) {
+    case KeyVerdict::kTooFew:
+      return v1::VERDICT_TOO_FEW;
+    case KeyVerdict::kExplained:
+      return v1::VERDICT_EXPLAINED;
+    case KeyVerdict::kNotExplained:
+      return v1::VERDICT_NOT_EXPLAINED;
+    case KeyVerdict::kTimeHardlyVaries:
+      return v1::VERDICT_TIME_HARDLY_VARIES;
+  }
+  return v1::VERDICT_UNSPECIFIED;
+}
+
+void SetFit(const KeyFit& fit, v1::Rule* rule) {
+  rule->set_explained_share(fit.explained);
+  rule->set_verdict(VerdictOf(fit.verdict));
+}
+
+Projection ProjectTime(const SnapshotData& job, double confidence) {
+  Projection time = job.engine.ProjectTime(confidence, job.host_times);
+  if (!job.mostly_untimed || !time.so_far) return time;
+  // The GPU was idle until the host went on, and is not where it runs ahead.
+  time.total.reset();
+  time.so_far.reset();
+  time.per_1000.reset();
+  time.remaining = {};
+  absl::StrAppend(&time.basis,
+                  "; most iterations have no time, and the others are those that the "
+                  "host waited for, which take longer");
+  return time;
+}
+
+Projection WithDoubts(const SnapshotData& job, Projection projection) {
+  if (!job.uncounted.empty()) {
+    if (projection.so_far) projection.so_far->high = std::numeric_limits<double>::infinity();
+    projection.remaining.low = 0;  // it may have run
+  } else if (!job.another && projection.per_1000) {
+    // The mean of a run that is over is no forecast: its iterations took so much.
+    const bool over = projection.total
+                          ? projection.iterations_so_far >= projection.iterations_total
+                          : !job.live && projection.so_far && projection.iterations_so_far > 0;
+    const auto iterations = static_cast<double>(projection.iterations_so_far);
+    if (over) {
+      projection.per_1000 =
+          Scaled(projection.total ? *projection.total : *projection.so_far, 1000 / iterations);
+    }
+  }
+  if (!job.overcounted.empty()) {
+    // The mean is that of evaluation, too, so nobody knows what a training iteration takes.
+    projection.total.reset();
+    projection.per_1000.reset();
+    projection.remaining = {};
+    if (projection.so_far) projection.so_far->low = 0;
+    if (!job.uncounted.empty()) projection.so_far.reset();
+  }
+  return projection;
+}
+
+v1::Projection ProjectionOf(const SnapshotData& job, const Projection& known,
+                            std::string_view metric, std::string_view unit) {
+  const Projection projection = WithDoubts(job, known);
+  v1::Projection to;
+  to.set_metric(std::string(metric));
+  to.set_unit(std::string(unit));
+  to.set_confidence(projection.confidence);
+  if (projection.total) {
+    SetEstimate(*projection.total, to.mutable_total());
+    if (!job.another) SetEstimate(projection.remaining, to.mutable_remaining());
+  }
+  if (!job.another && projection.so_far) {
+    SetEstimate(*projection.so_far, to.mutable_so_far());
+  }
+  if (projection.per_1000) {
+    SetEstimate(*projection.per_1000, to.mutable_per_1000_iterations());
+  }
+  to.set_horizon_kind(projection.total ? job.horizon_kind : v1::Horizon::KIND_UNKNOWN);
+  // All iterations of a part ran, and it has no horizon.
+  const bool part = job.another && job.horizon_kind == v1::Horizon::KIND_UNKNOWN;
+  to.set_iterations_so_far(part          ? projection.iterations_total
+                           : job.another ? 0
+                                         : projection.iterations_so_far);
+  to.set_iterations_total(projection.iterations_total);
+  const bool through = !job.another && projection.total &&
+                       projection.iterations_so_far >= projection.iterations_total;
+  to.set_basis(through && job.imported && job.engine.Totals().untimed == 0
+                   ? absl::StrCat("the sum of the ", job.traced() ? "traces' " : "log's ",
+                                  projection.iterations_so_far,
+                                  projection.iterations_so_far == 1 ? " iteration" : " iterations",
+                                  job.traced() ? "" : "; start-up is apart")
+                   : projection.basis);
+  if (!job.another && !job.uncounted.empty()) {
+    absl::StrAppend(to.mutable_basis(), "; ", job.uncounted);
+  }
+  if (!job.overcounted.empty()) absl::StrAppend(to.mutable_basis(), "; ", job.overcounted);
+  if (!job.another && job.begun) {
+    absl::StrAppend(to.mutable_basis(), "; what began behind them has no end and is not counted");
+  }
+  to.set_clock_kind(job.clock_kind);
+  return to;
+}
+
+std::string StepsInWords(const SnapshotData& job) {
+  std::string words = RanksInWords(job, "; a step is as long as the slowest of ");
+  if (job.late > 0) {
+    absl::StrAppend(&words, "; ", job.late, job.late == 1 ? " iteration" : " iterations",
+                    " came when their steps were over: a step counts without a rank that joins "
+                    "later, and without a time where a rank was far behind");
+  }
+  return words;
+}
+
+std::string RanksInWords(const SnapshotData& job, absl::string_view before) {
+  return job.work ? absl::StrCat(before, job.ranks.size(), " ranks") : "";
+}
+
+}  // namespace seqpoint::jobs

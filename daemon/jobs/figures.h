@@ -1,0 +1,43 @@
+// Figures as the API says them: the only place where estimates and projections become messages.
+//
+// Threading: pure functions; who passes engines holds their snapshot's mutex.
+#ifndef DAEMON_JOBS_FIGURES_H_
+#define DAEMON_JOBS_FIGURES_H_
+
+#include <string>
+#include <string_view>
+
+#include "absl/strings/string_view.h"
+#include "daemon/jobs/snapshot.h"
+#include "daemon/seqpoint/engine.h"
+#include "daemon/seqpoint/interval.h"
+#include "seqpoint/v1/profiler.pb.h"
+
+namespace seqpoint::jobs {
+
+// Of a time or a count, which is never less than nothing.
+void SetEstimate(const Estimate& from, v1::Estimate* to);
+// Of a difference, which may be.
+void SetDifference(const Estimate& from, v1::Estimate* to);
+
+Estimate Scaled(const Estimate& estimate, double by);
+
+v1::Verdict VerdictOf(KeyVerdict verdict);
+// How well the lengths explain time.
+void SetFit(const KeyFit& fit, v1::Rule* rule);
+
+// Of the run's time.
+Projection ProjectTime(const SnapshotData& job, double confidence);
+// Without what is doubtful: the run may have had more iterations, or fewer.
+Projection WithDoubts(const SnapshotData& job, Projection projection);
+// With the doubts, and what the figure rests on.
+v1::Projection ProjectionOf(const SnapshotData& job, const Projection& known,
+                            std::string_view metric, std::string_view unit);
+
+// With the number of ranks; nothing when there is one.
+std::string RanksInWords(const SnapshotData& job, absl::string_view before);
+std::string StepsInWords(const SnapshotData& job);
+
+}  // namespace seqpoint::jobs
+
+#endif  // DAEMON_JOBS_FIGURES_H_

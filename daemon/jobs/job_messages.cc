@@ -1,0 +1,182 @@
+// What a job says about itself in words: what is missing, and why.
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "daemon/jobs/job.h"
+#include "daemon/jobs/process.h"
+
+namespace seqpoint::jobs {
+
+std::string Job::UncountedInWords() const {
+  const Process* first = nullptr;
+  int64_t others = -1;
+  for (const auto& [id, process] : processes_) {
+    if (!process->uncounted() || process->state.concurrent()) continue;
+    if (first == nullptr) first = process.get();
+    ++others;
+  }
+  if (first == nullptr) return "";
+  constexpr absl::string_view kFull =
+      ", since its ring was full (give the daemon processor time, or a larger ring to the program: "
+      "SEQPOINT_RING_BYTES)";
+  std::vector<std::string> why;
+  const bool between = first->state.missing_calls() > 0 && first->state.losses().ring_dropped() > 0;
+  if (between) {
+    why.push_back(absl::StrCat("lost ", first->state.missing_calls(),
+                               first->state.missing_calls() == 1 ? " call" : " calls",
+                               " while its iterations were counted by them", kFull));
+  }
+  if (first->state.unread()) {
+    why.emplace_back(first->alive() ? "has not come back since the daemon was started again"
+                                    : "ended while no daemon read it");
+  } else if (!between) {
+    why.push_back(absl::StrCat("lost its last records", kFull));
+  }
+  // Iterations whose records were lost between others are counted, too.
+  uint64_t counted = first->state.iterations() + first->builder.lost_iterations();
+  if (const int64_t next = ranks_.NextNumber(first->row.rank); next > 0) {
+    counted = std::max(first->state.iterations(), std::min(counted, static_cast<uint64_t>(next)));
+  }
+  return absl::StrCat(
+      "rank ", first->row.rank, ": process ", first->row.pid, " ", absl::StrJoin(why, " and "),
+      others == 0 ? "" : absl::StrCat(", and ", others, others == 1 ? " other" : " others"), "; ",
+      between ? "what it did beside" : "what it did after", " the ", counted,
+      counted == 1 ? " iteration" : " iterations",
+      " that are counted is in no figure: counts and sums are lower bounds");
+}
+
+std::string Job::OvercountedInWords() const {
+  for (const auto& [id, process] : processes_) {
+    const auto found = process->features.find(static_cast<uint16_t>(abi::Feature::kEvaluation));
+    if (found == process->features.end() || process->state.concurrent()) continue;
+    if (found->second.state() != v1::FEATURE_STATE_FAILED) continue;
+    return absl::StrCat("rank ", process->row.rank, ": ", found->second.sentence());
+  }
+  return "";
+}
+
+// Single ones; those of stretches among them. One or two may still wait for what ends them.
+bool Job::MostlyUntimed() const {
+  constexpr uint64_t kSome = 8;
+  const EngineTotals totals = engines_.steps().Totals();
+  return !facts_.imported() && rule_ && rule_->rule.clock.op == 0 && totals.iterations >= kSome &&
+         (totals.untimed + totals.together) * 2 >= totals.iterations;
+}
+
+std::string Job::WhyUntimed() const {
+  if (!MostlyUntimed()) return "";
+  const EngineTotals totals = engines_.steps().Totals();
+  const std::string stamp =
+      "a cudaMemsetAsync of a few bytes on the stream that computes, where an iteration begins, ";
+  if (totals.together > 0) {
+    return absl::StrCat("iterations are not timed one by one, but ",
+                        totals.together / totals.stretches,
+                        " at a time, where the host waits for the GPU; ", stamp, "times each");
+  }
+  return absl::StrCat(
+      "the time of ",
+      totals.untimed >= totals.iterations
+          ? "its iterations"
+          : absl::StrCat(totals.untimed, " of its ", totals.iterations, " iterations"),
+      " is not known: the stream that computes does nothing where each of them begins that leaves "
+      "a time stamp (a copy, a memset, a graph launch), and the host runs ahead of the GPU; ",
+      stamp, "is enough");
+}
+
+std::string Job::WhyTimeOnly() const {
+  std::string why;
+  for (const auto& [id, process] : processes_) {
+    if (process->HasCupti()) return "";
+    why = process->features.at(static_cast<uint16_t>(abi::Feature::kCupti)).sentence();
+  }
+  return why;
+}
+
+// The first that applies, the gravest first.
+std::string Job::Error() const {
+  // With these, every figure is another.
+  std::vector<std::string> missing;
+  for (std::string message : {UncountedInWords(), OvercountedInWords(), facts_.store_damage()}) {
+    if (!message.empty()) missing.push_back(std::move(message));
+  }
+  if (!missing.empty()) return absl::StrJoin(missing, "; ");
+  for (const auto& [id, process] : processes_) {
+    for (const auto& [number, feature] : process->features) {
+      if (feature.state() == v1::FEATURE_STATE_FAILED) return feature.sentence();
+    }
+  }
+  if (!refused_.empty()) return refused_;
+  if (!metrics_.error().empty()) return metrics_.error();
+  for (const auto& [id, process] : processes_) {
+    if (process->state.stands_down_for().empty()) continue;
+    return process->alive()
+               ? absl::StrCat("rank ", process->row.rank, ": standing down while ",
+                              process->state.stands_down_for(),
+                              " has CUPTI; what NVTX ranges or marks do not tell is not seen")
+               : absl::StrCat("rank ", process->row.rank, ": CUPTI was left to ",
+                              process->state.stands_down_for(),
+                              " until the process ended; what NVTX ranges or marks do not tell was "
+                              "not seen");
+  }
+  for (const auto& [id, process] : processes_) {
+    if (!process->state.concurrent()) continue;
+    return absl::StrCat("rank ", process->row.rank, ": process ", process->row.pid,
+                        " ran beside another one of this rank: its iterations (",
+                        process->state.iterations(),
+                        ") are in the log and in no figure; trainings of their own need a --run-id "
+                        "of their own");
+  }
+  if (!rule_) {
+    if (std::string error = NoRuleError(); !error.empty()) return error;
+  }
+  constexpr uint64_t kLongEnough = 500;  // iterations of others
+  for (const auto& [id, process] : processes_) {
+    if (!rule_ || !process->learning || !process->alive()) continue;
+    if (process->state.iterations() > 0 || engines_.steps().Totals().iterations < kLongEnough)
+      continue;
+    return absl::StrCat("rank ", process->row.rank,
+                        ": what it does does not fit the rule learned from another process; it is "
+                        "in no figure");
+  }
+  if (const int64_t dropped = SumLosses().ring_dropped(); dropped > 0) {
+    return absl::StrCat(
+        dropped, " records were dropped: the daemon did not keep up. Give it processor time, or a ",
+        "larger ring to the program (SEQPOINT_RING_BYTES)",
+        orders_.traces_everything() ? ", or do not trace everything (control JOB level auto)" : "");
+  }
+  return "";
+}
+
+// Why no rule was learned, where that is known.
+std::string Job::NoRuleError() const {
+  const auto ignored = [](const Process& process, abi::Feature wanted) -> std::string {
+    const auto feature = process.features.find(static_cast<uint16_t>(wanted));
+    const bool known =
+        feature != process.features.end() && feature->second.state() == v1::FEATURE_STATE_IGNORED;
+    return known ? feature->second.sentence() : "";
+  };
+  // What the program can do.
+  for (const auto& [id, process] : processes_) {
+    if (std::string why = ignored(*process, abi::Feature::kFramework); !why.empty()) return why;
+  }
+  if (const std::string& why = former_rule_         ? facts_.relearned()
+                               : processes_.empty() ? facts_.unused()
+                                                    : matching_.message();
+      !why.empty())
+    return why;
+  for (const auto& [id, process] : processes_) {
+    if (!process->learning || process->learning->wants_calls()) continue;
+    if (std::string why = process->learning->Explanation(); !why.empty()) return why;
+  }
+  // Where another tool has CUPTI there are no calls to learn from, however long the run is.
+  for (const auto& [id, process] : processes_) {
+    if (std::string why = ignored(*process, abi::Feature::kCallbacks); !why.empty()) return why;
+  }
+  if (facts_.imported() || live() || processes_.empty()) return "";
+  return absl::StrCat("the run ended before it was found where its iterations begin: ",
+                      facts_.no_rule().empty() ? "there were too few" : facts_.no_rule());
+}
+
+}  // namespace seqpoint::jobs

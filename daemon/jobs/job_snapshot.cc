@@ -1,0 +1,146 @@
+// What a job knows, as a value for those who ask.
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "daemon/jobs/job.h"
+#include "daemon/jobs/process.h"
+
+namespace seqpoint::jobs {
+
+// A process that goes on from one that is over does its last, open iteration again. No iteration is
+// missing where all that were said are there.
+bool Job::HasOpenEnd() const {
+  const int64_t said = RunIterations();
+  if (said > 0 && static_cast<int64_t>(engines_.steps().Totals().iterations) == said) return false;
+  return std::any_of(processes_.begin(), processes_.end(), [&](const auto& entry) {
+    const Process& process = *entry.second;
+    if (process.alive() || !process.counts() || !process.builder.has_begun()) return false;
+    return process.state.ended_well() ||
+           std::none_of(processes_.begin(), processes_.end(), [&](const auto& other) {
+             const ProcessRow& row = other.second->row;
+             return row.rank == process.row.rank && row.incarnation > process.row.incarnation &&
+                    other.second->counts();
+           });
+  });
+}
+
+// As far as it is the same for all epochs. Of a run that has more iterations than were said,
+// nothing tells to which epoch they belong.
+int64_t Job::EpochIterations() const {
+  const int64_t epochs = matching_.horizon().epochs(), run = RunIterations();
+  if (epochs < 1 || run == 0 || run % epochs != 0) return 0;
+  if (static_cast<int64_t>(engines_.steps().Totals().iterations) > run) return 0;
+  if (matching_.horizon().kind() != v1::Horizon::KIND_ITERATIONS && micro_batches_.vary()) return 0;
+  return run / epochs;
+}
+
+// Why no kernel was measured by itself, where none was.
+std::string Job::WhyNoRoofline() const {
+  if (!metrics_.choice().no_roofline().empty()) return metrics_.choice().no_roofline();
+  for (const abi::Feature of : {abi::Feature::kRoofline, abi::Feature::kCounters}) {
+    for (const auto& [id, process] : processes_) {
+      const v1::Feature* const feature = process->FindFeature(of);
+      if (feature == nullptr || feature->state() == v1::FEATURE_STATE_READY) continue;
+      if (!feature->sentence().empty()) return feature->sentence();
+    }
+  }
+  return plan_.waits().empty() ? "each length is first measured otherwise" : plan_.waits();
+}
+
+SnapshotData Job::CollectData() const {
+  SnapshotData data{.job_id = row_.job_id,
+                    .name = row_.name,
+                    .run_id = row_.run_id,
+                    .command = row_.command,
+                    .start_ns = row_.start_ns,
+                    .end_ns = row_.end_ns,
+                    .refused = !refused_.empty(),
+                    .batch = matching_.horizon().batch(),
+                    .generation = changes_.generation(),
+                    .horizon_kind = matching_.horizon().kind(),
+                    .epoch_iterations = EpochIterations(),
+                    .live = live(),
+                    .imported = facts_.imported(),
+                    .measurable = HasCupti(),
+                    .host_times = facts_.host_times(),
+                    .clock_kind = clock_kind(),
+                    .losses = SumLosses(),
+                    .dimensions = rule_ ? static_cast<int>(rule_->rule.length_count) : 0,
+                    .units = Units(),
+                    .metrics = metrics_.choice(),
+                    .refused_configs = metrics_.refused(),
+                    .plan = MakePlanOptions(metrics_, options_.measurement_budget),
+                    .measurements = engines_.measurements(),
+                    .kernels = kernels_.names(),
+                    .engine = engines_.steps().Copy()};
+  data.uncounted = UncountedInWords();
+  data.overcounted = OvercountedInWords();
+  for (const auto& [id, process] : processes_) {
+    if (!process->uncounted() || process->state.concurrent()) continue;
+    data.counted_to = std::min(data.counted_to, process->CountedTo());
+  }
+  if (!data.overcounted.empty()) data.counted_to = 0;
+  data.begun = HasOpenEnd();
+  if (engines_.steps().Totals().iterations == 0 && row_.end_ns != 0) {
+    data.ended_without = Error();
+    if (data.ended_without.empty()) data.ended_without = "it is not known why";
+  }
+  data.roofline = roofline_;
+  data.no_roofline = WhyNoRoofline();
+  for (const auto& [id, process] : processes_) {
+    data.iterations_per_rank[process->row.rank] +=
+        static_cast<int64_t>(process->state.iterations());
+    const v1::Feature* const feature = process->FindFeature(abi::Feature::kRoofline);
+    if (feature == nullptr || feature->state() != v1::FEATURE_STATE_FAILED) continue;
+    data.roofline_failures.push_back(
+        absl::StrCat("rank ", process->row.rank, ": ", feature->sentence()));
+  }
+  for (const auto& [rank, next] : ranks_.next_numbers()) data.ranks.push_back(rank);
+  for (const auto& [id, process] : processes_) AddSampled(process->state.sampled(), &data.sampled);
+  if (engines_.split()) {
+    data.work = engines_.work().Copy();
+    data.late = engines_.builder().late();
+  }
+  if (rule_) data.rule = DescribeRule();
+  const EngineTotals totals = engines_.steps().Totals();
+  data.mostly_untimed = MostlyUntimed() && totals.untimed * 2 >= totals.iterations;
+  return data;
+}
+
+absl::StatusOr<std::shared_ptr<const Snapshot>> Job::TakeSnapshot(const v1::Horizon* horizon) {
+  if (horizon == nullptr) return snapshots_.Take([this] { return CollectData(); });
+  SnapshotData data = CollectData();
+  absl::StatusOr<EngineHorizons> other = matching_.OtherRun(*horizon, Shape(), observed_);
+  if (!other.ok()) return other.status();
+  absl::Status status = data.engine.SetHorizon(std::move(other->steps));
+  if (status.ok() && data.work) status = data.work->SetHorizon(std::move(other->work));
+  if (!status.ok()) return status;
+  data.horizon_kind = horizon->kind();
+  data.another = true;
+  return std::make_shared<const Snapshot>(std::move(data));
+}
+
+absl::StatusOr<std::shared_ptr<const Snapshot>> Job::TakePartSnapshot(
+    std::vector<KeyCount> steps, std::vector<KeyCount> work) const {
+  SnapshotData data = CollectData();
+  Horizon of_steps = Horizon::Histogram(std::move(steps));
+  of_steps.another = true;
+  absl::Status status = data.engine.SetHorizon(std::move(of_steps));
+  if (data.work) {
+    Horizon of_work = Horizon::Histogram(std::move(work));
+    of_work.another = true;
+    status.Update(data.work->SetHorizon(std::move(of_work)));
+  }
+  if (!status.ok()) return status;
+  data.horizon_kind = v1::Horizon::KIND_UNKNOWN;
+  data.another = true;
+  return std::make_shared<const Snapshot>(std::move(data));
+}
+
+std::shared_ptr<const Snapshot> Job::TakeDueSummary() {
+  return snapshots_.TakeDue(engines_.steps().Totals().iterations, live(),
+                            [this] { return CollectData(); });
+}
+
+}  // namespace seqpoint::jobs

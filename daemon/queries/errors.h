@@ -1,0 +1,20 @@
+// Why a question about a job has no answer. All are FailedPrecondition and name the job.
+//
+// Threading: pure functions.
+#ifndef DAEMON_QUERIES_ERRORS_H_
+#define DAEMON_QUERIES_ERRORS_H_
+
+#include "absl/status/status.h"
+#include "daemon/jobs/snapshot.h"
+
+namespace seqpoint::queries {
+
+absl::Status NoIteration(const jobs::SnapshotData& job);
+// Its processes may have counted what is no iteration.
+absl::Status OvercountedError(const jobs::SnapshotData& job);
+// OK when something but time is measured.
+absl::Status CheckMeasurable(const jobs::SnapshotData& job);
+
+}  // namespace seqpoint::queries
+
+#endif  // DAEMON_QUERIES_ERRORS_H_

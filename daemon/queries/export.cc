@@ -1,0 +1,302 @@
+#include "daemon/queries/export.h"
+
+#include <algorithm>
+#include <iterator>
+#include <map>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "daemon/iterations/trace_iterations.h"
+#include "daemon/jobs/imported_run.h"
+#include "daemon/queries/iterations.h"
+#include "daemon/queries/step_rows.h"
+#include "daemon/queries/stored_windows.h"
+#include "daemon/queries/trace_import.h"
+#include "daemon/trace/marks.h"
+#include "daemon/traces/chrome_writer.h"
+#include "injection/abi/control.h"
+#include "injection/abi/records.h"
+
+namespace seqpoint::queries {
+namespace {
+
+constexpr size_t kPieceBytes = 256 * 1024;
+
+// Gathers text and hands it on in pieces.
+class TextPieces {
+ public:
+  explicit TextPieces(WriteFunction write) : write_(write) {}
+  template <typename... Args>
+  bool Add(const Args&... args) {
+    absl::StrAppend(&text_, args...);
+    return text_.size() < kPieceBytes || Flush();
+  }
+  bool Flush() {
+    const bool taken = text_.empty() || write_(text_);
+    text_.clear();
+    return taken;
+  }
+
+ private:
+  WriteFunction write_;
+  std::string text_;
+};
+
+std::vector<int64_t> LengthsOf(const jobs::SnapshotData& job, const IterationRow& row) {
+  return job.units.Of(row.length, row.length_count);
+}
+
+absl::Status Gone() { return absl::CancelledError("the receiver of the export went away"); }
+
+int64_t EndOf(const trace::Trace& trace) {
+  int64_t end_ns = 0;
+  for (const trace::Call& call : trace.calls) end_ns = std::max(end_ns, call.end_ns);
+  for (const trace::Work& work : trace.works) end_ns = std::max(end_ns, work.end_ns);
+  for (const trace::Span& span : trace.spans) end_ns = std::max(end_ns, span.end_ns);
+  return end_ns;
+}
+
+// Traces that the daemon recorded itself, under (rank, number). A measured iteration is a window:
+// its records are filed under its number. Where everything was traced they are filed as they came,
+// and time tells.
+class OwnTraces {
+ public:
+  using Piece = std::pair<int32_t, int64_t>;
+  OwnTraces(Store& store, const jobs::SnapshotData& job, bool by_rank)
+      : store_(store),
+        job_(job),
+        by_rank_(by_rank),
+        windows_(&store, StoredWindows::Names::kDemangled) {}
+
+  // `next`: the piece behind it, if there is one.
+  absl::Status Write(const Piece& piece, const Piece* next, traces::ChromeWriter* writer) {
+    const auto [rank, number] = piece;
+    const auto rows = ReadRows(store_, job_.job_id, rank, number, number + 1);
+    if (!rows.ok()) return rows.status();
+    const std::optional<Window> window = WindowOf(*rows, number);
+    records_.clear();
+    auto trace = windows_.Read(job_.job_id, rank, number, window, [&](const auto& record) {
+      if (record.type != static_cast<uint16_t>(abi::DataType::kKernel)) return;
+      records_[{record.kernel.stream, static_cast<int64_t>(record.kernel.start_ns)}] = record;
+    });
+    if (!trace.ok()) return trace.status();
+    NameOwnRows(&*trace);
+    const int64_t end_ns = EndOf(*trace);
+    std::map<int64_t, int64_t> by_start;  // iterations by when they start on the GPU
+    if (window) {
+      AddStep(rows->at(number), *window, &*trace);
+      // Before the next window nothing was recorded.
+      int64_t next_ns = end_ns + 1;
+      if (next != nullptr && next->first == rank) {
+        const auto behind = ReadRows(store_, job_.job_id, rank, next->second, next->second + 1);
+        if (!behind.ok()) return behind.status();
+        if (const auto other = WindowOf(*behind, next->second)) next_ns = other->begin_ns;
+      }
+      AddAnnotation(trace::kNotRecorded, window->end_ns, std::max(window->end_ns, next_ns),
+                    &*trace);
+    } else {
+      const auto near = ReadRows(store_, job_.job_id, rank, number - kNear, number + kNear);
+      if (!near.ok()) return near.status();
+      const int64_t begin_ns = BeginOf(*trace);
+      for (const auto& [of, row] : *near) {
+        const Window times = TimesOf(*near, row);
+        if (row.duration_ns == 0 || times.end_ns <= begin_ns || times.begin_ns >= end_ns) continue;
+        by_start[row.start_ns] = of;
+        if (shown_.emplace(rank, of).second) AddStep(row, times, &*trace);
+      }
+    }
+    traces::ChromeRows options;
+    options.process = by_rank_ ? job_.command : absl::StrCat(job_.command, ", rank ", rank);
+    options.by_rank = by_rank_;
+    options.work_fields = [&, number = number](const trace::Work& work) {
+      const auto of = by_start.upper_bound(work.start_ns);
+      return Fields(of == by_start.begin() ? number : std::prev(of)->second,
+                    records_.find({trace->streams[work.stream].id, work.start_ns}));
+    };
+    return writer->Add(*trace, options) ? absl::OkStatus() : Gone();
+  }
+
+ private:
+  using Window = traces::WindowReader::Window;
+  using Records = std::map<std::pair<int64_t, int64_t>, abi::DataRecord>;  // by stream and start
+  static constexpr int64_t kNear = 1000;  // iterations, in which records come late
+
+  // Of an iteration on the CPU: until the next one begins, where that is known.
+  static Window TimesOf(const std::map<int64_t, IterationRow>& rows, const IterationRow& row) {
+    Window times;
+    times.begin_ns = row.boundary_ns > 0 ? row.boundary_ns : row.start_ns;
+    times.end_ns = times.begin_ns + row.duration_ns;
+    const auto next = rows.find(row.number + 1);
+    if (next != rows.end() && next->second.incarnation == row.incarnation &&
+        next->second.boundary_ns > times.begin_ns) {
+      times.end_ns = next->second.boundary_ns;
+    }
+    return times;
+  }
+
+  static std::optional<Window> WindowOf(const std::map<int64_t, IterationRow>& rows,
+                                        int64_t number) {
+    const auto row = rows.find(number);
+    if (row == rows.end() || row->second.config_id != abi::kConfigTrace) return std::nullopt;
+    const Window window = TimesOf(rows, row->second);
+    return window.end_ns > window.begin_ns ? std::optional(window) : std::nullopt;
+  }
+
+  static int64_t BeginOf(const trace::Trace& trace) {
+    int64_t begin_ns = INT64_MAX;
+    for (const trace::Call& call : trace.calls) begin_ns = std::min(begin_ns, call.begin_ns);
+    for (const trace::Work& work : trace.works) begin_ns = std::min(begin_ns, work.start_ns);
+    return begin_ns;
+  }
+
+  void AddStep(const IterationRow& row, const Window& times, trace::Trace* trace) const {
+    AddAnnotation(StepName(row.number, LengthsOf(job_, row)), times.begin_ns, times.end_ns, trace);
+  }
+
+  std::string Fields(int64_t iteration, Records::const_iterator record) const {
+    std::string fields = absl::StrCat(",\"iteration\":", iteration);
+    if (record == records_.end()) return fields;
+    const abi::KernelRecord& r = record->second.kernel;
+    absl::StrAppend(&fields, ",\"context\":", r.context,
+                    ",\"registers per thread\":", r.registers_per_thread,
+                    ",\"shared memory\":", r.static_shared_bytes + r.dynamic_shared_bytes);
+    return fields;
+  }
+
+  Store& store_;
+  const jobs::SnapshotData& job_;
+  const bool by_rank_;
+  StoredWindows windows_;
+  Records records_;
+  std::set<std::pair<int32_t, int64_t>> shown_;  // (rank, number)
+};
+
+// Where the marks of an imported trace do not tell its iterations and lengths (--marker did), it
+// gets marks that do: imported again it is the same.
+absl::Status Mark(Store& store, const jobs::SnapshotData& job, traces::RecordedTrace* recorded) {
+  trace::Trace& trace = recorded->trace;
+  const std::vector<int64_t>& begins_ns = recorded->iteration_begins_ns;
+  const auto count = static_cast<int64_t>(recorded->iterations);
+  const auto rows = ReadRows(store, job.job_id, trace.rank, recorded->first_iteration,
+                             recorded->first_iteration + count - 1);
+  if (!rows.ok()) return rows.status();
+  const auto found = iterations::FindIterations(trace, "");
+  bool same = found.ok() && found->begins_ns == begins_ns && found->count == recorded->iterations;
+  for (const auto& [number, row] : *rows) {
+    if (!same || row.length_count != found->dimensions) same = false;
+    for (int d = 0; same && d < row.length_count; ++d) {
+      same = found->lengths[static_cast<size_t>(number - recorded->first_iteration)]
+                           [static_cast<size_t>(d)] == row.length[d];
+    }
+  }
+  if (same) return absl::OkStatus();
+  std::erase_if(trace.spans, [&](const trace::Span& span) {
+    return trace.names[span.name].starts_with("ProfilerStep#");
+  });
+  // One begin more than iterations: points, of which the last one only ends an iteration.
+  const bool points = begins_ns.size() > recorded->iterations;
+  const int64_t end_ns = EndOf(trace);
+  for (size_t i = 0; i < begins_ns.size(); ++i) {
+    const int64_t number = recorded->first_iteration + static_cast<int64_t>(i);
+    const auto row = rows->find(number);
+    AddAnnotation(
+        StepName(number, row == rows->end() ? std::vector<int64_t>() : LengthsOf(job, row->second)),
+        begins_ns[i],
+        points                     ? begins_ns[i]
+        : i + 1 < begins_ns.size() ? begins_ns[i + 1]
+                                   : end_ns,
+        &trace);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status ExportChrome(Store& store, const jobs::SnapshotData& job, WriteFunction write) {
+  auto traces = store.ListTraces(job.job_id);
+  if (!traces.ok()) return traces.status();
+  std::erase_if(*traces, [](const auto& trace) {  // learn logs
+    return trace.second < 0 && !IsRecordedTrace(trace.second);
+  });
+  if (traces->empty()) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "job \"", job.name, "@", job.run_id,
+        job.end_ns == 0 ? "\": no iteration was traced yet; wait for the first, or export --csv"
+                        : "\": no iteration was traced before it ended; export --csv has a row of "
+                          "each iteration"));
+  }
+  const bool by_rank = traces->front().first != traces->back().first;
+  traces::ChromeFile file = {.name = absl::StrCat(job.name, "@", job.run_id),
+                             .base_ns = job.start_ns,
+                             .rank = traces->front().first};
+  if (by_rank) file.only_to_view = "it has several ranks";
+  std::optional<traces::ChromeWriter> writer;
+  OwnTraces own(store, job, by_rank);
+  for (size_t i = 0; i < traces->size(); ++i) {
+    const auto [rank, number] = (*traces)[i];
+    const auto* const next = i + 1 < traces->size() ? &(*traces)[i + 1] : nullptr;
+    if (!IsRecordedTrace(number)) {
+      if (!writer) writer.emplace(file, write);
+      if (absl::Status status = own.Write((*traces)[i], next, &*writer); !status.ok()) {
+        return status;
+      }
+      continue;
+    }
+    auto recorded = ReadRecordedTrace(store, job.job_id, rank, number);
+    if (!recorded.ok()) return recorded.status();
+    trace::Trace& trace = recorded->trace;
+    if (absl::Status status = Mark(store, job, &*recorded); !status.ok()) return status;
+    if (next != nullptr && next->first == rank && trace::FindHoles(trace).empty()) {
+      const int64_t end_ns = EndOf(trace);
+      AddAnnotation(trace::kNotRecorded, end_ns, end_ns + 1, &trace);
+    }
+    if (!writer) {
+      // Many traces count from the start of the machine.
+      file.base_ns = std::max<int64_t>(trace.works.empty() ? 0 : trace.works[0].start_ns, 0);
+      file.world_size = trace.world_size;
+      file.gpus = trace.gpus;
+      writer.emplace(file, write);
+    }
+    if (!writer->Add(trace, {.by_rank = by_rank})) return Gone();
+  }
+  return writer->Finish() ? absl::OkStatus() : Gone();
+}
+
+absl::Status ExportCsv(Store& store, const jobs::SnapshotData& job, WriteFunction write) {
+  TextPieces pieces(write);
+  pieces.Add(
+      "rank,iteration,incarnation,length,length2,start_ns,duration_ns,rest_ns,config,distorted,"
+      "redone,beside,phase\n");
+  const auto ranks = CountIterations(job, store);
+  if (!ranks.ok()) return ranks.status();
+  for (const auto& [rank, iterations] : *ranks) {
+    int64_t next = 0;
+    while (true) {
+      const auto rows = store.ReadIterations(job.job_id, rank, next, kPageRows);
+      if (!rows.ok()) return rows.status();
+      if (rows->empty()) break;
+      for (const IterationRow& row : *rows) {
+        const std::vector<int64_t> lengths = LengthsOf(job, row);
+        const auto length = [&](size_t i) {
+          return i < lengths.size() ? absl::StrCat(lengths[i]) : std::string();
+        };
+        if (!pieces.Add(rank, ",", row.number, ",", row.incarnation, ",", length(0), ",", length(1),
+                        ",", row.start_ns, ",",
+                        row.duration_ns > 0 ? absl::StrCat(row.duration_ns) : "", ",", row.rest_ns,
+                        ",", job.metrics.NameOf(row.config_id), ",",
+                        (row.flags & kIterationDistorted) != 0 ? 1 : 0, ",",
+                        (row.flags & kIterationRedone) != 0 ? 1 : 0, ",",
+                        (row.flags & kIterationBeside) != 0 ? 1 : 0, ",",
+                        jobs::PhaseName(row.phase), "\n")) {
+          return Gone();
+        }
+      }
+      next = rows->back().number + 1;
+    }
+  }
+  return pieces.Flush() ? absl::OkStatus() : Gone();
+}
+
+}  // namespace seqpoint::queries

@@ -1,0 +1,76 @@
+#include "daemon/service/committer.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "spdlog/spdlog.h"
+
+namespace seqpoint::service {
+namespace {
+
+// How long an answer from the store waits for a commit.
+constexpr absl::Duration kPatience = absl::Seconds(1);
+
+}  // namespace
+
+std::optional<std::vector<RingCursor>> Committer::Commit(std::vector<RingCursor> rings) {
+  if (!failed_) {
+    absl::MutexLock lock(&registry_.mutex());
+    ++commits_begun_;
+    for (const auto& [id, job] : registry_.loaded()) job->TakeRows(batch_);
+    batch_rings_ = std::move(rings);
+    for (const RingCursor& ring : batch_rings_) {
+      batch_.cursors.push_back(
+          {.ring_id = ring.cursor.ring_id, .bytes = ring.ended ? "" : ring.cursor.Serialize()});
+    }
+  }
+  const absl::Status status = batch_.Empty() ? absl::OkStatus() : store_.Write(batch_);
+  absl::MutexLock lock(&registry_.mutex());
+  if (!status.ok()) {
+    // Cursors and results belong together: the batch stays as it is.
+    std::string message = absl::StrCat(status.message(), "; it is tried again");
+    if (!failed_) spdlog::error("{}", message);
+    failed_ = true;
+    SetError(std::move(message));
+    return std::nullopt;
+  }
+  if (failed_) spdlog::info("the store can be written again");
+  failed_ = false;
+  commits_done_ = commits_begun_;
+  last_commit_ns_ = clock_.MonotonicNs();
+  committed_.NotifyAll();
+  SetError("");
+  batch_.Clear();
+  return std::exchange(batch_rings_, {});
+}
+
+// Watchers of every job see it.
+void Committer::SetError(std::string message) {
+  if (message == error_) return;
+  error_ = std::move(message);
+  for (const auto& [id, job] : registry_.loaded()) job->SetGeneration(job->generation() + 1);
+}
+
+bool Committer::AwaitNext(absl::Duration timeout) {
+  const int64_t wanted = commits_begun_ + 1;
+  return Await(timeout, [this, wanted] {
+    registry_.mutex().AssertReaderHeld();
+    return commits_done_ >= wanted;
+  });
+}
+
+absl::Status Committer::AwaitStored(const jobs::Job& job) {
+  if (registry_.Over(job) || AwaitNext(kPatience)) return absl::OkStatus();
+  const int64_t since_s = (clock_.MonotonicNs() - last_commit_ns_) / 1'000'000'000;
+  return absl::UnavailableError(absl::StrCat(
+      "this answer may lack what came last: nothing was written into the store for ", since_s, " s",
+      error_.empty() ? "" : absl::StrCat(" (", error_, ")"), "; ask again later"));
+}
+
+absl::Status Committer::AwaitStored(int64_t job_id) {
+  absl::MutexLock lock(&registry_.mutex());
+  const auto job = registry_.Find(job_id);
+  return job.ok() ? AwaitStored(**job) : job.status();
+}
+
+}  // namespace seqpoint::service

@@ -1,0 +1,256 @@
+#include "daemon/service/connections.h"
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "daemon/base/limits.h"
+#include "daemon/ingest/control_writer.h"
+#include "daemon/ingest/process_identity.h"
+#include "daemon/ingest/ring_reader.h"
+#include "spdlog/spdlog.h"
+
+namespace seqpoint::service {
+namespace {
+
+// A process that does not come back this long after our own start, and does not run, is lost.
+constexpr int64_t kReconnectNs = 5'000'000'000;
+
+std::string Field(const ingest::AcceptedProcess& process, const std::string& key) {
+  const auto it = process.fields.find(key);
+  return it == process.fields.end() ? "" : it->second;
+}
+
+int32_t RankOf(const ingest::AcceptedProcess& process) {
+  int32_t rank = 0;
+  return absl::SimpleAtoi(Field(process, "rank"), &rank) && rank >= 0 ? rank : 0;
+}
+
+}  // namespace
+
+struct Connections::Connection final : public ingest::RingSink {
+  SharedJob job;
+  int64_t process_id = 0;
+  uint64_t server_id = 0;  // as InjectServer counts it
+  std::unique_ptr<ingest::RingReader> reader;
+  std::unique_ptr<ingest::ControlWriter> control;
+  bool gone = false;
+  bool ended = false;  // it is drained; it leaves after the commit
+  std::optional<abi::Control> staged;
+  // Published last.
+  uint32_t rule_generation = 0;
+  uint8_t level = 0;
+
+  void OnEvent(uint64_t, abi::EventType type, absl::Span<const uint8_t> payload) override {
+    job->OnEvent(process_id, type, payload);
+  }
+  void OnData(absl::Span<const abi::DataRecord> records) override {
+    job->OnData(process_id, records);
+  }
+  void OnCallsMissing(uint64_t, uint64_t count) override { job->OnCallsMissing(process_id, count); }
+};
+
+Connections::Connections(Store* store, JobRegistry* registry, const Clock* clock)
+    : store_(*store), registry_(*registry), clock_(*clock), start_ns_(clock->MonotonicNs()) {}
+Connections::~Connections() = default;
+
+absl::StatusOr<SharedJob> Connections::JobOf(const ingest::AcceptedProcess& process) {
+  const std::string name = Field(process, "job");
+  const std::string run_id = Field(process, "run_id");
+  if (const absl::Status status = CheckNewJob(name, run_id); !status.ok()) return status;
+  const auto found = registry_.FindRun(name, run_id);
+  if (!found.ok() || *found != nullptr) return found;
+  return registry_.Add({.name = name,
+                        .run_id = run_id,
+                        .host = ClipText(Field(process, "host"), kMaxHostBytes),
+                        .command = ClipText(Field(process, "command"), kMaxCommandBytes),
+                        .state = v1::JOB_STATE_LEARNING,
+                        .start_ns = clock_.WallNs()});
+}
+
+// We were restarted.
+absl::Status Connections::Resume(const ProcessRow& known, const ingest::AcceptedProcess& process,
+                                 Connection& connection) {
+  const auto job = registry_.Find(known.job_id);
+  if (!job.ok()) return job.status();
+  if (!(*job)->HasProcess(known.process_id)) {
+    return absl::DataLossError(absl::StrCat(
+        "process ", process.pid, " belongs to job ", (*job)->row().name, "@", (*job)->row().run_id,
+        ", whose stored state cannot be read; start it under another run id"));
+  }
+  connection.job = *job;
+  connection.process_id = known.process_id;
+  const auto stored = store_.LoadCursor(known.ring_id);
+  if (!stored.ok()) return stored.status();
+  if (*stored) {
+    const auto cursor = ingest::Cursor::Parse(**stored);
+    if (!cursor.ok()) return cursor.status();
+    if (const absl::Status status = process.reader->Resume(*cursor); !status.ok()) return status;
+  }
+  connection.job->RepublishControl(connection.process_id);
+  return absl::OkStatus();
+}
+
+absl::Status Connections::Join(const ingest::AcceptedProcess& process, Connection& connection) {
+  const auto job = JobOf(process);
+  if (!job.ok()) return job.status();
+  if (const absl::Status status = (*job)->MayGoOn(); !status.ok()) return status;
+  connection.job = *job;
+  ProcessRow row{.process_id = store_.NewProcessId(),
+                 .job_id = connection.job->row().job_id,
+                 .rank = RankOf(process),
+                 .pid = static_cast<int32_t>(process.pid),
+                 .host = ClipText(Field(process, "host"), kMaxHostBytes),
+                 .ring_id = process.reader->ring_id(),
+                 .text = process.text,
+                 .start_ns = static_cast<int64_t>(process.reader->created_real_ns()),
+                 .identity = ingest::ProcessIdentity(process.pid)};
+  row.incarnation = connection.job->NextIncarnation(row.rank);
+  connection.process_id = row.process_id;
+  std::set<int64_t> gone;  // their ends may not have been read yet
+  for (const auto& [id, pid] : connection.job->LiveProcesses()) {
+    if (!ingest::StillRuns(pid, connection.job->Identity(id))) gone.insert(id);
+  }
+  connection.job->AddProcess(row, gone);
+  return absl::OkStatus();
+}
+
+absl::Status Connections::OnProcess(ingest::AcceptedProcess process) {
+  absl::MutexLock lock(&registry_.mutex());
+  auto connection = std::make_unique<Connection>();
+  const auto known = store_.FindProcess(process.reader->ring_id());
+  if (!known.ok()) return known.status();
+  const absl::Status status =
+      *known ? Resume(**known, process, *connection) : Join(process, *connection);
+  if (!status.ok()) return status;
+  connection->server_id = process.id;
+  connection->reader = std::move(process.reader);
+  connection->control =
+      std::make_unique<ingest::ControlWriter>(connection->reader->control_block());
+  connection->control->Heartbeat(static_cast<uint64_t>(clock_.MonotonicNs()));
+  const JobRow& row = connection->job->row();
+  spdlog::info("process {} of job {}@{} connected", process.pid, row.name, row.run_id);
+  registry_.Connect(row.job_id);
+  connections_.push_back(std::move(connection));
+  count_ = connections_.size();
+  return absl::OkStatus();
+}
+
+void Connections::OnGone(uint64_t id) {
+  for (const auto& connection : connections_) {
+    if (connection->server_id != id) continue;
+    connection->gone = true;
+    connection->reader->SetProcessGone();
+  }
+}
+
+Connections::Progress Connections::Poll(uint64_t most_records) {
+  Progress progress;
+  std::set<jobs::Job*> touched;
+  for (const auto& connection : connections_) {
+    if (connection->ended) continue;
+    jobs::Job& job = *connection->job;
+    ingest::RingReader& reader = *connection->reader;
+    const ingest::PollResult result =
+        reader.Poll(*connection, static_cast<uint64_t>(clock_.MonotonicNs()), most_records);
+    progress.more |= result.more;
+    if (job.OnRead(connection->process_id, !result.waiting && !result.more)) touched.insert(&job);
+    const bool any = result.events + result.records > 0;
+    if (!any && !connection->gone) continue;
+    progress.any = true;
+    touched.insert(&job);
+    const ingest::RingStats stats = reader.stats();
+    job.OnLosses(connection->process_id, {.dropped = stats.events_dropped + stats.records_dropped,
+                                          .events_dropped = stats.events_dropped,
+                                          .lost = stats.lost,
+                                          .rejected = stats.rejected + stats.unknown_records,
+                                          .cupti_dropped = stats.cupti_dropped,
+                                          .invalid_timestamps = stats.invalid_timestamps,
+                                          .clock_kind = static_cast<uint32_t>(stats.clock_kind)});
+    if (connection->gone && !any && !result.more) End(*connection);
+  }
+  for (jobs::Job* job : touched) job->Advance();
+  return progress;
+}
+
+void Connections::End(Connection& connection) {
+  const ingest::RingStats stats = connection.reader->stats();
+  connection.ended = true;
+  connection.job->OnProcessEnd(connection.process_id, stats.closed, clock_.WallNs(), stats.failed);
+  const JobRow& row = connection.job->row();
+  spdlog::info("process of job {}@{} {}: {} events and {} records read", row.name, row.run_id,
+               stats.closed ? "ended" : "vanished", stats.events_received, stats.records_received);
+}
+
+void Connections::Heartbeat() {
+  const auto now_ns = static_cast<uint64_t>(clock_.MonotonicNs());
+  for (const auto& connection : connections_) connection->control->Heartbeat(now_ns);
+}
+
+void Connections::EndVanished() {
+  if (clock_.MonotonicNs() - start_ns_ < kReconnectNs) return;
+  std::set<int64_t> connected;
+  for (const auto& connection : connections_) connected.insert(connection->process_id);
+  for (const auto& [id, job] : registry_.loaded()) {
+    for (const auto& [process_id, pid] : job->LiveProcesses()) {
+      if (connected.contains(process_id)) continue;
+      if (ingest::StillRuns(pid, job->Identity(process_id))) continue;
+      job->OnProcessEnd(process_id, /*orderly=*/false, clock_.WallNs());
+    }
+  }
+}
+
+bool Connections::StageControls() {
+  bool commit_first = false;
+  for (const auto& connection : connections_) {
+    if (connection->ended) continue;
+    if (const abi::Control* control = connection->job->TakeControl(connection->process_id)) {
+      connection->staged = *control;
+    }
+    if (!connection->staged) continue;
+    commit_first |= connection->staged->rule.generation != connection->rule_generation ||
+                    connection->staged->level != connection->level;
+  }
+  return commit_first;
+}
+
+void Connections::PublishControls() {
+  for (const auto& connection : connections_) {
+    if (!connection->staged || connection->ended) continue;
+    connection->control->Write(*connection->staged);
+    connection->rule_generation = connection->staged->rule.generation;
+    connection->level = connection->staged->level;
+    connection->staged.reset();
+  }
+}
+
+std::vector<RingCursor> Connections::Cursors() const {
+  std::vector<RingCursor> cursors;
+  for (const auto& connection : connections_) {
+    cursors.push_back({connection->reader->cursor(), connection->ended});
+  }
+  return cursors;
+}
+
+void Connections::Release(const std::vector<RingCursor>& stored) {
+  absl::MutexLock lock(&registry_.mutex());
+  for (const RingCursor& ring : stored) {
+    const auto it =
+        std::find_if(connections_.begin(), connections_.end(), [&](const auto& connection) {
+          return connection->reader->ring_id() == ring.cursor.ring_id;
+        });
+    if (it == connections_.end()) continue;
+    (*it)->reader->Release(ring.cursor);
+    if (!ring.ended) continue;
+    registry_.Disconnect((*it)->job->row().job_id);
+    connections_.erase(it);
+  }
+  count_ = connections_.size();
+}
+
+}  // namespace seqpoint::service

@@ -1,0 +1,64 @@
+#include "daemon/service/daemon.h"
+
+#include <unistd.h>
+
+#include <utility>
+
+#include "daemon/base/retry.h"
+#include "injection/abi/control.h"
+#include "proto/host_name.h"
+
+namespace seqpoint::service {
+
+absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(DaemonOptions options) {
+  auto store = RetryWhileTaken(options.ingest.lock_patience,
+                               [&] { return Store::Open(options.store_path, options.store); });
+  if (!store.ok()) return store.status();
+  std::unique_ptr<Daemon> daemon(new Daemon(std::move(options), *std::move(store)));
+  if (const absl::Status status = daemon->Recover(); !status.ok()) return status;
+  if (const absl::Status status = daemon->loop_.Start(); !status.ok()) return status;
+  return daemon;
+}
+
+Daemon::Daemon(DaemonOptions options, std::unique_ptr<Store> store)
+    : options_(std::move(options)),
+      start_ns_(options_.clock->WallNs()),
+      store_(std::move(store)),
+      registry_(store_.get(), options_.job, options_.clock),
+      committer_(store_.get(), &registry_, options_.clock),
+      retention_(options_.retention, store_.get(), &registry_, &committer_, options_.clock),
+      connections_(store_.get(), &registry_, options_.clock),
+      loop_(options_.ingest, store_.get(), &registry_, &committer_, &retention_, &connections_,
+            options_.clock),
+      changes_(store_.get(), &registry_, &committer_, &retention_, options_.clock),
+      imports_(options_.store_path, store_.get(), &registry_, &retention_, options_.clock),
+      descriptions_(store_.get(), &registry_, &committer_, options_.clock),
+      backend_(store_.get(), &registry_, &committer_, &changes_, &imports_, &descriptions_,
+               [this] { return Describe(); }) {}
+
+absl::Status Daemon::Recover() {
+  if (const absl::Status status = registry_.Recover(); !status.ok()) return status;
+  absl::MutexLock lock(&registry_.mutex());
+  retention_.EndRefused();
+  return absl::OkStatus();
+}
+
+v1::GetDaemonReply Daemon::Describe() const {
+  v1::GetDaemonReply reply;
+  reply.set_version(SEQPOINT_VERSION);
+  reply.set_start_ns(start_ns_);
+  reply.set_pid(getpid());
+  reply.set_host(HostName());
+  reply.set_inject_socket(options_.ingest.directory + "/inject.sock");
+  reply.set_store_path(options_.store_path);
+  reply.set_private_daemon(options_.ingest.end_when_idle > absl::ZeroDuration());
+  reply.set_abi_version(abi::kAbiVersion);
+  reply.set_live_processes(static_cast<int32_t>(connections_.count()));
+  v1::Limits& limits = *reply.mutable_limits();
+  limits.set_max_store_bytes(options_.retention.max_store_bytes);
+  limits.set_max_job_age_s(options_.retention.max_job_age_s);
+  limits.set_max_ring_bytes(static_cast<int32_t>(abi::kMaxRingBytes));
+  return reply;
+}
+
+}  // namespace seqpoint::service

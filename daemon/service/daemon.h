@@ -1,0 +1,78 @@
+// Daemon: starts and stops the parts of the daemon of one node.
+//
+//   rings -> Connections -> jobs (JobRegistry) -> Committer -> store      on the IngestLoop's
+//   thread requests -> ProfilerBackend -> snapshot of a job -> queries -> reply  on gRPC's threads
+//
+// Threading: Start() and Stop() from one thread; idle() and backend() from any.
+// Ownership: owns the store, the jobs, the sockets and the ingest thread.
+#ifndef DAEMON_SERVICE_DAEMON_H_
+#define DAEMON_SERVICE_DAEMON_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "daemon/base/clock.h"
+#include "daemon/jobs/job.h"
+#include "daemon/service/committer.h"
+#include "daemon/service/connections.h"
+#include "daemon/service/ingest_loop.h"
+#include "daemon/service/job_changes.h"
+#include "daemon/service/job_descriptions.h"
+#include "daemon/service/job_imports.h"
+#include "daemon/service/job_registry.h"
+#include "daemon/service/profiler_backend.h"
+#include "daemon/service/retention.h"
+#include "daemon/store/store.h"
+
+namespace seqpoint::service {
+
+struct DaemonOptions {
+  std::string store_path;
+  StoreOptions store;
+  jobs::JobOptions job;
+  RetentionOptions retention;
+  IngestOptions ingest;
+  const Clock* clock = &Clock::System();  // outlives the daemon
+};
+
+class Daemon {
+ public:
+  // Opens the store and inject.sock, and recovers every job. Errors as Store::Open and
+  // InjectServer::Listen say.
+  static absl::StatusOr<std::unique_ptr<Daemon>> Start(DaemonOptions options);
+  Daemon(const Daemon&) = delete;
+  Daemon& operator=(const Daemon&) = delete;
+
+  // Commits what is there and ends the ingest thread. Idempotent.
+  void Stop() { loop_.Stop(); }
+  // A private daemon has had no process for long enough. It does not know of requests.
+  bool idle() const { return loop_.idle(); }
+
+  ProfilerBackend& backend() { return backend_; }
+  const JobRegistry& jobs() const { return registry_; }
+
+ private:
+  Daemon(DaemonOptions options, std::unique_ptr<Store> store);
+  absl::Status Recover();
+  v1::GetDaemonReply Describe() const;
+
+  const DaemonOptions options_;
+  const int64_t start_ns_;  // of the wall clock
+  const std::unique_ptr<Store> store_;
+  JobRegistry registry_;
+  Committer committer_;
+  Retention retention_;
+  Connections connections_;
+  IngestLoop loop_;
+  JobChanges changes_;
+  JobImports imports_;
+  JobDescriptions descriptions_;
+  ProfilerBackend backend_;
+};
+
+}  // namespace seqpoint::service
+
+#endif  // DAEMON_SERVICE_DAEMON_H_

@@ -1,0 +1,120 @@
+#include "daemon/service/ingest_loop.h"
+
+#include <utility>
+
+#include "daemon/base/retry.h"
+#include "daemon/service/resume_logs.h"
+
+namespace seqpoint::service {
+namespace {
+
+constexpr absl::Duration kCommitInterval = absl::Milliseconds(50);
+constexpr absl::Duration kHeartbeatInterval = absl::Milliseconds(200);
+constexpr absl::Duration kRetryInterval = absl::Seconds(1);
+constexpr int kBusyPollMs = 1;
+constexpr int kIdlePollMs = 10;
+// Of a process, before a commit. A full ring holds 15 times as many.
+constexpr uint64_t kRecordsPerPoll = 16'384;
+
+}  // namespace
+
+IngestLoop::IngestLoop(const IngestOptions& options, Store* store, JobRegistry* registry,
+                       Committer* committer, Retention* retention, Connections* connections,
+                       const Clock* clock)
+    : options_(options),
+      store_(*store),
+      registry_(*registry),
+      committer_(*committer),
+      retention_(*retention),
+      connections_(*connections),
+      clock_(*clock) {}
+
+IngestLoop::~IngestLoop() { Stop(); }
+
+absl::Status IngestLoop::Start() {
+  auto server = RetryWhileTaken(options_.lock_patience, [&] {
+    return ingest::InjectServer::Listen(options_.directory,
+                                        {.max_processes = options_.max_processes}, &connections_);
+  });
+  if (!server.ok()) return server.status();
+  server_ = *std::move(server);
+  thread_ = std::thread([this] { Run(); });
+  return absl::OkStatus();
+}
+
+void IngestLoop::Stop() {
+  stop_ = true;
+  if (thread_.joinable()) thread_.join();
+}
+
+void IngestLoop::Run() {
+  absl::Duration last_commit = Now(), last_prune = last_commit;
+  last_busy_ = last_commit;
+  int wait_ms = kIdlePollMs;
+  while (true) {
+    const bool stopping = stop_;
+    server_->RunOnce(stopping ? 0 : wait_ms);
+    const absl::Duration now = Now();
+    bool commit_first = false;
+    const Connections::Progress progress = Read(stopping, &commit_first);
+    wait_ms = progress.more ? 0 : progress.any ? kBusyPollMs : kIdlePollMs;
+    const absl::Duration interval = committer_.failed() ? kRetryInterval : kCommitInterval;
+    // A backlog is committed piece by piece: the ring, which may be full, is free again early, and
+    // a daemon that is killed soon has read something.
+    if (now - last_commit >= interval || stopping || progress.more ||
+        (commit_first && !committer_.failed())) {
+      const bool again = stopping && committer_.failed();
+      Commit();
+      if (again && !committer_.failed()) Commit();  // what came since is in no batch yet
+      last_commit = Now();
+      commit_first = false;
+    }
+    if (!commit_first && !committer_.failed()) connections_.PublishControls();
+    if (now - last_prune >= options_.prune_interval) {
+      Prune();
+      last_prune = now;
+    }
+    idle_ = is_private() && now - last_busy_ > options_.end_when_idle;
+    if (stopping) return;
+  }
+}
+
+Connections::Progress IngestLoop::Read(bool stopping, bool* commit_first) {
+  absl::MutexLock lock(&registry_.mutex());
+  Connections::Progress progress;
+  if (!committer_.failed()) progress = connections_.Poll(stopping ? UINT64_MAX : kRecordsPerPoll);
+  const absl::Duration now = Now();
+  if (now - last_heartbeat_ >= kHeartbeatInterval) {
+    connections_.Heartbeat();
+    connections_.EndVanished();
+    for (const auto& [id, job] : registry_.loaded()) job->CheckRules(clock_.MonotonicNs());
+    last_heartbeat_ = now;
+  }
+  *commit_first = connections_.StageControls();
+  if (connections_.count() > 0 || !registry_.importing().empty()) last_busy_ = now;
+  if (stopping && is_private()) {
+    for (const auto& [id, job] : registry_.loaded()) job->EndUnused(clock_.WallNs());
+  }
+  return progress;
+}
+
+void IngestLoop::Commit() {
+  const auto stored = committer_.Commit(connections_.Cursors());
+  if (!stored) return;
+  connections_.Release(*stored);
+  absl::MutexLock lock(&registry_.mutex());
+  for (const auto& [id, job] : registry_.loaded()) LoadResumeLogs(store_, *job);
+  registry_.EvictIdle();
+}
+
+void IngestLoop::Prune() {
+  {
+    absl::MutexLock lock(&registry_.mutex());
+    retention_.EndForgotten();
+    retention_.EndRefused();
+  }
+  Commit();
+  retention_.Prune();
+}
+
+}  // namespace seqpoint::service

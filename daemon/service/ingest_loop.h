@@ -1,0 +1,84 @@
+// IngestLoop: one thread drives inject.sock, every ring and every job.
+//
+//   poll rings -> advance jobs -> stage control blocks -> commit, at most 100 ms apart
+//                                                      -> publish control blocks
+//
+// Threading: Start() and Stop() from one thread; idle() from any. Everything else runs on the
+// loop's own thread.
+// Ownership: owns the socket and the thread. Keeps pointers to the registry, the committer, the
+// retention, the connections, the store and the clock.
+#ifndef DAEMON_SERVICE_INGEST_LOOP_H_
+#define DAEMON_SERVICE_INGEST_LOOP_H_
+
+#include <atomic>
+#include <memory>
+#include <string>
+#include <thread>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "daemon/base/clock.h"
+#include "daemon/ingest/inject_server.h"
+#include "daemon/service/committer.h"
+#include "daemon/service/connections.h"
+#include "daemon/service/job_registry.h"
+#include "daemon/service/retention.h"
+#include "daemon/store/store.h"
+
+namespace seqpoint::service {
+
+struct IngestOptions {
+  std::string directory;  // of inject.sock
+  size_t max_processes = 1024;
+  absl::Duration prune_interval = absl::Minutes(1);
+  // A private daemon ends this long after its last process. Zero: never.
+  absl::Duration end_when_idle = absl::ZeroDuration();
+  // For locks that a killed daemon still holds.
+  absl::Duration lock_patience = absl::ZeroDuration();
+};
+
+class IngestLoop {
+ public:
+  IngestLoop(const IngestOptions& options, Store* store, JobRegistry* registry,
+             Committer* committer, Retention* retention, Connections* connections,
+             const Clock* clock);
+  ~IngestLoop();
+
+  // Errors: as InjectServer::Listen.
+  absl::Status Start();
+  // Commits what is there and ends the thread. Idempotent.
+  void Stop();
+
+  // A private daemon has had no process for long enough.
+  bool idle() const { return idle_.load(std::memory_order_relaxed); }
+
+ private:
+  bool is_private() const { return options_.end_when_idle > absl::ZeroDuration(); }
+  absl::Duration Now() const { return absl::Nanoseconds(clock_.MonotonicNs()); }
+  void Run();
+  // Reads the rings and stages control blocks, which a rule or a level in them may need in the
+  // store first.
+  Connections::Progress Read(bool stopping, bool* commit_first);
+  void Commit();
+  void Prune();
+
+  const IngestOptions options_;
+  Store& store_;
+  JobRegistry& registry_;
+  Committer& committer_;
+  Retention& retention_;
+  Connections& connections_;
+  const Clock& clock_;
+  std::unique_ptr<ingest::InjectServer> server_;
+  absl::Duration last_heartbeat_ = -absl::InfiniteDuration();
+  absl::Duration last_busy_;
+
+  std::atomic<bool> stop_ = false;
+  std::atomic<bool> idle_ = false;
+  std::thread thread_;
+};
+
+}  // namespace seqpoint::service
+
+#endif  // DAEMON_SERVICE_INGEST_LOOP_H_

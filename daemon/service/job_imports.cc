@@ -1,0 +1,138 @@
+#include "daemon/service/job_imports.h"
+
+#include <filesystem>
+#include <memory>
+#include <string_view>
+#include <system_error>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "daemon/base/limits.h"
+#include "daemon/queries/log_import.h"
+#include "daemon/queries/store_import.h"
+#include "daemon/queries/trace_import.h"
+#include "daemon/traces/trace_reader.h"
+#include "spdlog/spdlog.h"
+
+namespace seqpoint::service {
+namespace {
+
+// Of an imported one, in the database and in its log.
+constexpr uint64_t kStoredBytesPerIteration = 250;
+// Of a call, an annotation or a piece of GPU work of an imported trace; seen were 5 to 14.
+constexpr uint64_t kStoredBytesPerElement = 30;
+constexpr uint64_t kMostTraceBytes = uint64_t{8} << 30;  // of a file, unpacked
+
+// The files of a stream of messages, as they come.
+class TraceFiles {
+ public:
+  // A message may begin a file, and have bytes of the one that was begun last.
+  absl::Status Add(const v1::ImportTraceRequest& message) {
+    if (!message.file().empty()) {
+      if (absl::Status status = EndFile(); !status.ok()) return status;
+      files_.push_back({.name = message.file()});
+      reader_ = std::make_unique<traces::TraceReader>(
+          traces::TraceReaderOptions{.name = message.file(), .max_bytes = kMostTraceBytes});
+    }
+    if (message.data().empty()) return absl::OkStatus();
+    if (reader_ == nullptr) {
+      return absl::InvalidArgumentError("file: data came before the name of a file");
+    }
+    return reader_->Add(message.data());
+  }
+
+  absl::StatusOr<std::vector<queries::TraceFile>> Finish() {
+    if (absl::Status status = EndFile(); !status.ok()) return status;
+    if (files_.empty()) return absl::InvalidArgumentError("file: no trace came");
+    return std::move(files_);
+  }
+
+ private:
+  absl::Status EndFile() {
+    if (reader_ == nullptr) return absl::OkStatus();
+    absl::StatusOr<trace::Trace> trace = reader_->Finish();
+    if (!trace.ok()) return trace.status();
+    files_.back().trace = *std::move(trace);
+    reader_ = nullptr;
+    return absl::OkStatus();
+  }
+
+  std::vector<queries::TraceFile> files_;
+  std::unique_ptr<traces::TraceReader> reader_;
+};
+
+}  // namespace
+
+absl::Status JobImports::CheckRoom(uint64_t needed, const char* what) const {
+  std::error_code error;
+  const auto space =
+      std::filesystem::space(std::filesystem::path(store_path_).parent_path(), error);
+  if (error || needed <= space.available) return absl::OkStatus();
+  return absl::ResourceExhaustedError(
+      absl::StrCat("the ", what, " need", std::string_view(what) == "traces" ? "" : "s", " about ",
+                   needed >> 20, " MiB beside ", store_path_, ", where ", space.available >> 20,
+                   " MiB are free; make room, or import a part of it"));
+}
+
+absl::StatusOr<int64_t> JobImports::Add(JobRow row, const jobs::ImportedRun& run,
+                                        const std::vector<traces::RecordedTrace>& traces) {
+  {
+    absl::MutexLock lock(&registry_.mutex());
+    retention_.AwaitPruned();  // it must know what to keep
+    if (absl::Status status = registry_.BeginImport(row); !status.ok()) return status;
+  }
+  auto job = queries::StoreImport(store_, row, run, registry_.job_options(), traces);
+  absl::MutexLock lock(&registry_.mutex());
+  registry_.EndImport(row, job.ok() ? SharedJob(*std::move(job)) : nullptr);
+  if (!job.ok()) return job.status();
+  spdlog::info("job {}@{} imported: {} iterations", row.name, row.run_id, run.iterations.size());
+  return row.job_id;
+}
+
+absl::StatusOr<int64_t> JobImports::ImportLog(const v1::ImportJobRequest& request) {
+  if (absl::Status status = CheckNewJob(request.name(), request.run_id()); !status.ok()) {
+    return status;
+  }
+  const auto run = queries::ReadImport(request, clock_.WallNs());
+  if (!run.ok()) return run.status();
+  absl::Status room = CheckRoom(run->iterations.size() * kStoredBytesPerIteration, "log");
+  if (!room.ok()) return room;
+  return Add({.name = request.name(), .run_id = request.run_id()}, *run, {});
+}
+
+absl::StatusOr<JobImports::ImportedTraces> JobImports::ImportTraces(
+    absl::FunctionRef<absl::StatusOr<bool>(v1::ImportTraceRequest*)> next) {
+  v1::ImportTraceRequest message;
+  JobRow row;
+  std::string marker;
+  TraceFiles received;
+  for (bool first = true;; first = false) {
+    const absl::StatusOr<bool> more = next(&message);
+    if (!more.ok()) return more.status();
+    if (!*more) break;
+    if (first) {
+      absl::Status status = CheckNewJob(message.name(), message.run_id());
+      if (!status.ok()) return status;
+      row = {.name = message.name(), .run_id = message.run_id()};
+      marker = message.marker();
+    }
+    if (absl::Status status = received.Add(message); !status.ok()) return status;
+  }
+  absl::StatusOr<std::vector<queries::TraceFile>> files = received.Finish();
+  if (!files.ok()) return files.status();
+  absl::StatusOr<queries::TraceImport> import =
+      queries::ReadTraces(*std::move(files), marker, clock_.WallNs());
+  if (!import.ok()) return import.status();
+  size_t elements = 0;
+  for (const traces::RecordedTrace& trace : import->traces) {
+    elements += trace.trace.calls.size() + trace.trace.works.size() + trace.trace.spans.size();
+  }
+  absl::Status room = CheckRoom(elements * kStoredBytesPerElement, "traces");
+  if (!room.ok()) return room;
+  const absl::StatusOr<int64_t> id = Add(std::move(row), import->run, import->traces);
+  if (!id.ok()) return id.status();
+  return ImportedTraces{*id, std::move(import->described)};
+}
+
+}  // namespace seqpoint::service

@@ -1,0 +1,375 @@
+#include "daemon/service/profiler_backend.h"
+
+#include <new>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "daemon/queries/compare.h"
+#include "daemon/queries/counters.h"
+#include "daemon/queries/export.h"
+#include "daemon/queries/iterations.h"
+#include "daemon/queries/kernels.h"
+#include "daemon/queries/log_analysis.h"
+#include "daemon/queries/playlist.h"
+#include "daemon/queries/project.h"
+#include "daemon/queries/project_playlist.h"
+#include "daemon/queries/replay.h"
+#include "daemon/queries/replay_export.h"
+#include "daemon/queries/roofline.h"
+#include "daemon/queries/run_part.h"
+#include "daemon/queries/seqpoints.h"
+#include "daemon/queries/what_if.h"
+#include "spdlog/spdlog.h"
+
+namespace seqpoint::service {
+namespace {
+
+using Detail = JobDescriptions::Detail;
+
+// Both, where there are two.
+std::string Join(const std::string& first, absl::string_view second) {
+  return absl::StrCat(first, first.empty() || second.empty() ? "" : "; ", second);
+}
+
+// Traces may need more memory than there is: that ends the question, not the daemon.
+template <typename Ask>
+auto WithMemory(const char* what, const Ask& ask) -> decltype(ask()) {
+  try {
+    return ask();
+  } catch (const std::bad_alloc&) {
+    const absl::Status status = absl::ResourceExhaustedError(
+        absl::StrCat(what, ": the traces need more memory than there is"));
+    spdlog::error("{}", std::string(status.message()));
+    return status;
+  }
+}
+
+// A reply whose only content is the job.
+template <typename Reply>
+absl::StatusOr<Reply> ReplyWith(absl::StatusOr<v1::Job> job) {
+  if (!job.ok()) return job.status();
+  Reply reply;
+  *reply.mutable_job() = *std::move(job);
+  return reply;
+}
+
+}  // namespace
+
+ProfilerBackend::ProfilerBackend(Store* store, JobRegistry* registry, Committer* committer,
+                                 JobChanges* changes, JobImports* imports,
+                                 JobDescriptions* descriptions,
+                                 std::function<v1::GetDaemonReply()> describe_daemon)
+    : store_(*store),
+      registry_(*registry),
+      committer_(*committer),
+      changes_(*changes),
+      imports_(*imports),
+      descriptions_(*descriptions),
+      describe_daemon_(std::move(describe_daemon)),
+      recorded_runs_(store) {}
+
+absl::StatusOr<v1::GetDaemonReply> ProfilerBackend::GetDaemon(const v1::GetDaemonRequest&) {
+  v1::GetDaemonReply reply = describe_daemon_();
+  if (const auto bytes = store_.Bytes(); bytes.ok()) reply.set_store_bytes(*bytes);
+  absl::MutexLock lock(&registry_.mutex());
+  reply.set_jobs(static_cast<int32_t>(registry_.loaded().size() + registry_.stored().size()));
+  reply.set_trouble(Join(committer_.error(), store_.damage()));
+  return reply;
+}
+
+absl::StatusOr<v1::PrepareJobReply> ProfilerBackend::PrepareJob(
+    const v1::PrepareJobRequest& request) {
+  const auto id = changes_.Prepare(request);
+  if (!id.ok()) return id.status();
+  return ReplyWith<v1::PrepareJobReply>(descriptions_.Describe(*id, Detail::kProcesses));
+}
+
+absl::StatusOr<v1::ListJobsReply> ProfilerBackend::ListJobs(const v1::ListJobsRequest& request) {
+  return descriptions_.List(request);
+}
+
+absl::StatusOr<v1::GetJobReply> ProfilerBackend::GetJob(const v1::GetJobRequest& request) {
+  int64_t id;
+  {
+    absl::MutexLock lock(&registry_.mutex());
+    const auto job = registry_.Find(request.job());
+    if (!job.ok()) return job.status();
+    id = (*job)->row().job_id;
+  }
+  return ReplyWith<v1::GetJobReply>(descriptions_.Describe(id, Detail::kHistogram));
+}
+
+absl::StatusOr<v1::DeleteJobReply> ProfilerBackend::DeleteJob(const v1::DeleteJobRequest& request) {
+  return changes_.Delete(request);
+}
+
+absl::StatusOr<v1::UpdateJobReply> ProfilerBackend::UpdateJob(const v1::UpdateJobRequest& request) {
+  const auto id = changes_.Update(request);
+  if (!id.ok()) return id.status();
+  return ReplyWith<v1::UpdateJobReply>(descriptions_.Describe(*id, Detail::kProcesses));
+}
+
+absl::StatusOr<v1::Job> ProfilerBackend::WaitForJob(const std::string& name,
+                                                    int64_t after_generation,
+                                                    absl::Duration timeout) {
+  int64_t id;
+  {
+    absl::MutexLock lock(&registry_.mutex());
+    const auto job = registry_.Find(name);
+    if (!job.ok()) return job.status();
+    id = (*job)->row().job_id;
+    const auto changed = [this, id, after_generation] {
+      registry_.mutex().AssertReaderHeld();
+      const auto it = registry_.loaded().find(id);
+      if (it == registry_.loaded().end()) return registry_.RowOf(id) == nullptr;  // removed
+      return it->second->generation() > after_generation;
+    };
+    if (!committer_.Await(timeout, changed)) {
+      return absl::DeadlineExceededError("the job did not change");
+    }
+    if (!registry_.loaded().contains(id)) {
+      return absl::NotFoundError(absl::StrCat("job ", id, " was removed"));
+    }
+  }
+  return descriptions_.Describe(id, Detail::kProcesses);
+}
+
+absl::StatusOr<ProfilerBackend::SharedSnapshot> ProfilerBackend::Take(std::string_view name,
+                                                                      const v1::Horizon* horizon) {
+  absl::MutexLock lock(&registry_.mutex());
+  const auto job = registry_.Find(name);
+  if (!job.ok()) return job.status();
+  return (*job)->TakeSnapshot(horizon);
+}
+
+absl::StatusOr<ProfilerBackend::SharedSnapshot> ProfilerBackend::TakeStored(std::string_view name) {
+  auto snapshot = Take(name);
+  if (!snapshot.ok()) return snapshot.status();
+  const absl::Status stored = committer_.AwaitStored((*snapshot)->data().job_id);
+  if (!stored.ok()) return stored;
+  return snapshot;
+}
+
+absl::StatusOr<ProfilerBackend::SharedSnapshot> ProfilerBackend::TakePart(std::string_view name,
+                                                                          const v1::Part& part,
+                                                                          std::string* words) {
+  const auto whole = Take(name);
+  if (!whole.ok()) return whole.status();
+  const jobs::SnapshotData& data = (*whole)->data();
+  const absl::StatusOr<queries::IterationRange> range = queries::CountedRangeOf(part, data);
+  if (!range.ok()) return range.status();
+  if (absl::Status stored = committer_.AwaitStored(data.job_id); !stored.ok()) return stored;
+  absl::StatusOr<queries::PartLengths> lengths = queries::ReadLengths(data, *range, store_);
+  if (!lengths.ok()) return lengths.status();
+  *words = range->words;
+  absl::MutexLock lock(&registry_.mutex());
+  const auto job = registry_.Find(data.job_id);
+  if (!job.ok()) return job.status();
+  return (*job)->TakePartSnapshot(std::move(lengths->steps), std::move(lengths->work));
+}
+
+absl::StatusOr<v1::GetSeqPointsReply> ProfilerBackend::GetSeqPoints(
+    const v1::GetSeqPointsRequest& request) {
+  const auto snapshot = Take(request.job());
+  if (!snapshot.ok()) return snapshot.status();
+  if (const auto& data = (*snapshot)->data(); data.imported && !data.traced()) {
+    return queries::SeqPointsOfImport(data, store_);
+  }
+  return queries::GetSeqPoints(**snapshot);
+}
+
+absl::StatusOr<v1::ListIterationsReply> ProfilerBackend::ListIterations(
+    const v1::ListIterationsRequest& request) {
+  const auto snapshot = Take(request.job());
+  if (!snapshot.ok()) return snapshot.status();
+  const absl::Status stored = committer_.AwaitStored((*snapshot)->data().job_id);
+  auto reply = queries::ListIterations((*snapshot)->data(), request, store_);
+  if (reply.ok()) reply->set_sentence(std::string(stored.message()));
+  return reply;
+}
+
+absl::StatusOr<v1::ProjectReply> ProfilerBackend::Project(const v1::ProjectRequest& request) {
+  const bool time = request.metric().empty() || request.metric() == "time";
+  if (request.has_part() && time) {
+    const auto snapshot = Take(request.job());
+    if (!snapshot.ok()) return snapshot.status();
+    const jobs::SnapshotData& data = (*snapshot)->data();
+    const auto range = queries::CountedRangeOf(request.part(), data);
+    if (!range.ok()) return range.status();
+    const absl::Status stored = committer_.AwaitStored(data.job_id);
+    if (!stored.ok()) return stored;
+    return queries::ProjectPart(**snapshot, *range, request.confidence(), store_);
+  }
+  std::string part;
+  const auto snapshot = TakeFor(request, &part);
+  if (!snapshot.ok()) return snapshot.status();
+  absl::StatusOr<v1::ProjectReply> reply = queries::Project(**snapshot, request);
+  if (reply.ok()) reply->set_part(part);
+  return reply;
+}
+
+absl::StatusOr<v1::GetCountersReply> ProfilerBackend::GetCounters(
+    const v1::GetCountersRequest& request) {
+  std::string part;
+  const auto snapshot = TakeFor(request, &part);
+  if (!snapshot.ok()) return snapshot.status();
+  absl::StatusOr<v1::GetCountersReply> reply = queries::GetCounters(**snapshot, request);
+  if (!reply.ok()) return reply;
+  reply->set_part(part);
+  const auto range = queries::RangeOf(request.part(), (*snapshot)->data());
+  if (!range.ok()) return range.status();
+  const absl::Status added = queries::AddMeasuredIterations(**snapshot, *range, store_, &*reply);
+  if (!added.ok()) return added;
+  return reply;
+}
+
+absl::StatusOr<v1::GetKernelsReply> ProfilerBackend::GetKernels(
+    const v1::GetKernelsRequest& request) {
+  std::string part;
+  const auto snapshot = TakeFor(request, &part);
+  if (!snapshot.ok()) return snapshot.status();
+  absl::StatusOr<v1::GetKernelsReply> reply = queries::GetKernels(**snapshot, request);
+  if (reply.ok()) reply->set_part(part);
+  return reply;
+}
+
+absl::StatusOr<v1::GetRooflineReply> ProfilerBackend::GetRoofline(
+    const v1::GetRooflineRequest& request) {
+  const auto snapshot = Take(request.job());
+  if (!snapshot.ok()) return snapshot.status();
+  return queries::GetRoofline((*snapshot)->data(), request);
+}
+
+absl::StatusOr<v1::CompareReply> ProfilerBackend::Compare(const v1::CompareRequest& request) {
+  const auto base = Take(request.base());
+  if (!base.ok()) return base.status();
+  const auto other = Take(request.other());
+  if (!other.ok()) return other.status();
+  if ((*base)->data().job_id == (*other)->data().job_id) {
+    return absl::InvalidArgumentError(absl::StrCat("base = \"", request.base(), "\" and other = \"",
+                                                   request.other(),
+                                                   "\" are the same job; give two"));
+  }
+  for (const int64_t id : {(*base)->data().job_id, (*other)->data().job_id}) {
+    const absl::Status stored = committer_.AwaitStored(id);
+    if (!stored.ok()) return stored;
+  }
+  return queries::Compare(**base, **other, request, store_);
+}
+
+absl::Status ProfilerBackend::Export(const v1::ExportRequest& request,
+                                     absl::FunctionRef<bool(std::string_view)> write) {
+  const auto snapshot = TakeStored(request.job());
+  if (!snapshot.ok()) return snapshot.status();
+  const jobs::SnapshotData& data = (*snapshot)->data();
+  absl::Status written;
+  switch (request.format()) {
+    case v1::ExportRequest::FORMAT_REPLAY:
+      return WithMemory("replay", [&] {
+        const auto run = recorded_runs_.Read(**snapshot, [&] { return !write({}); });
+        return run.ok() ? queries::ExportReplay(data, **run, store_, write) : run.status();
+      });
+    case v1::ExportRequest::FORMAT_CHROME:
+      written = queries::ExportChrome(store_, data, write);
+      break;
+    case v1::ExportRequest::FORMAT_CSV:
+      written = queries::ExportCsv(store_, data, write);
+      break;
+    default:
+      return absl::InvalidArgumentError(
+          absl::StrCat("format: ", static_cast<int>(request.format()), " is unknown"));
+  }
+  absl::MutexLock lock(&registry_.mutex());
+  if (!written.ok() || registry_.RowOf(data.job_id) != nullptr) return written;
+  return absl::NotFoundError(absl::StrCat(
+      "job ", data.job_id, " was removed while it was written; the file is not whole"));
+}
+
+absl::StatusOr<v1::SetHorizonReply> ProfilerBackend::SetHorizon(
+    const v1::SetHorizonRequest& request) {
+  const auto id = changes_.SetHorizon(request);
+  if (!id.ok()) return id.status();
+  return ReplyWith<v1::SetHorizonReply>(descriptions_.Describe(*id, Detail::kProcesses));
+}
+
+absl::StatusOr<v1::ControlReply> ProfilerBackend::Control(const v1::ControlRequest& request) {
+  const auto id = changes_.Control(request);
+  if (!id.ok()) return id.status();
+  return ReplyWith<v1::ControlReply>(descriptions_.Describe(*id, Detail::kProcesses));
+}
+
+absl::StatusOr<v1::AnalyzeReply> ProfilerBackend::Analyze(const v1::AnalyzeRequest& request) {
+  return queries::AnalyzeLogs(request);
+}
+
+absl::StatusOr<v1::ImportJobReply> ProfilerBackend::ImportJob(const v1::ImportJobRequest& request) {
+  const auto id = imports_.ImportLog(request);
+  if (!id.ok()) return id.status();
+  return ReplyWith<v1::ImportJobReply>(descriptions_.Describe(*id, Detail::kProcesses));
+}
+
+absl::StatusOr<v1::ImportTraceReply> ProfilerBackend::ImportTrace(
+    absl::FunctionRef<absl::StatusOr<bool>(v1::ImportTraceRequest*)> next) {
+  auto imported = WithMemory("import", [&] { return imports_.ImportTraces(next); });
+  if (!imported.ok()) return imported.status();
+  auto reply =
+      ReplyWith<v1::ImportTraceReply>(descriptions_.Describe(imported->job_id, Detail::kProcesses));
+  if (!reply.ok()) return reply;
+  for (v1::ImportedTrace& trace : imported->traces) *reply->add_traces() = std::move(trace);
+  return reply;
+}
+
+absl::StatusOr<v1::ReplayReply> ProfilerBackend::Replay(const v1::ReplayRequest& request,
+                                                        absl::FunctionRef<bool()> cancelled) {
+  const auto snapshot = Take(request.job());
+  if (!snapshot.ok()) return snapshot.status();
+  const jobs::SnapshotData& data = (*snapshot)->data();
+  const absl::Status stored = committer_.AwaitStored(data.job_id);
+  auto reply = WithMemory("replay", [&]() -> absl::StatusOr<v1::ReplayReply> {
+    const auto run = recorded_runs_.Read(**snapshot, cancelled);
+    if (!run.ok()) return run.status();
+    return queries::Replay(data, **run, cancelled);
+  });
+  if (reply.ok() && !stored.ok()) reply->add_sentences(std::string(stored.message()));
+  return reply;
+}
+
+absl::StatusOr<v1::WhatIfReply> ProfilerBackend::WhatIf(const v1::WhatIfRequest& request,
+                                                        absl::FunctionRef<bool()> cancelled) {
+  const auto snapshot = Take(request.job(), request.has_horizon() ? &request.horizon() : nullptr);
+  if (!snapshot.ok()) return snapshot.status();
+  const auto changes = queries::ParseChanges(request);
+  if (!changes.ok()) return changes.status();
+  const absl::Status stored = committer_.AwaitStored((*snapshot)->data().job_id);
+  auto reply = WithMemory("what-if", [&]() -> absl::StatusOr<v1::WhatIfReply> {
+    const auto run = recorded_runs_.Read(**snapshot, cancelled);
+    if (!run.ok()) return run.status();
+    return queries::WhatIf(**snapshot, **run, *changes, request, cancelled);
+  });
+  if (reply.ok()) reply->set_basis(Join(reply->basis(), stored.message()));
+  return reply;
+}
+
+absl::StatusOr<v1::GetPlaylistReply> ProfilerBackend::GetPlaylist(
+    const v1::GetPlaylistRequest& request) {
+  const auto snapshot = Take(request.job());
+  if (!snapshot.ok()) return snapshot.status();
+  const queries::PlaylistOptions options{.points = request.points(),
+                                         .target_error = request.target_error(),
+                                         .confidence = request.confidence()};
+  const jobs::SnapshotData& data = (*snapshot)->data();
+  if (data.imported) return queries::PlaylistOfImport(data, options, store_);
+  const auto playlist = queries::MakePlaylist(**snapshot, options);
+  if (!playlist.ok()) return playlist.status();
+  const absl::Status stored = committer_.AwaitStored(data.job_id);
+  auto reply = queries::WithIterations(*playlist, store_);
+  if (reply.ok()) reply->set_sentence(Join(reply->sentence(), stored.message()));
+  return reply;
+}
+
+absl::StatusOr<v1::ProjectPlaylistReply> ProfilerBackend::ProjectPlaylist(
+    const v1::ProjectPlaylistRequest& request) {
+  return queries::ProjectPlaylist(request);
+}
+
+}  // namespace seqpoint::service

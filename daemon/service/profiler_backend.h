@@ -1,0 +1,102 @@
+// ProfilerBackend: the Profiler service's calls on the jobs of this daemon. Each finds its job,
+// takes a snapshot of it, and lets queries/ compute the reply without the lock; what changes a job
+// goes to JobChanges and JobImports.
+//
+// Threading: thread-safe.
+// Ownership: keeps pointers to the parts of the daemon.
+#ifndef DAEMON_SERVICE_PROFILER_BACKEND_H_
+#define DAEMON_SERVICE_PROFILER_BACKEND_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "daemon/jobs/snapshot.h"
+#include "daemon/queries/recorded_runs.h"
+#include "daemon/rpc/backend.h"
+#include "daemon/service/committer.h"
+#include "daemon/service/job_changes.h"
+#include "daemon/service/job_descriptions.h"
+#include "daemon/service/job_imports.h"
+#include "daemon/service/job_registry.h"
+#include "daemon/store/store.h"
+
+namespace seqpoint::service {
+
+class ProfilerBackend : public rpc::Backend {
+ public:
+  // `describe_daemon`: GetDaemon's reply but for jobs and the store's errors.
+  ProfilerBackend(Store* store, JobRegistry* registry, Committer* committer, JobChanges* changes,
+                  JobImports* imports, JobDescriptions* descriptions,
+                  std::function<v1::GetDaemonReply()> describe_daemon);
+
+  absl::StatusOr<v1::GetDaemonReply> GetDaemon(const v1::GetDaemonRequest& request) override;
+  absl::StatusOr<v1::PrepareJobReply> PrepareJob(const v1::PrepareJobRequest& request) override;
+  absl::StatusOr<v1::ListJobsReply> ListJobs(const v1::ListJobsRequest& request) override;
+  absl::StatusOr<v1::GetJobReply> GetJob(const v1::GetJobRequest& request) override;
+  absl::StatusOr<v1::DeleteJobReply> DeleteJob(const v1::DeleteJobRequest& request) override;
+  absl::StatusOr<v1::UpdateJobReply> UpdateJob(const v1::UpdateJobRequest& request) override;
+  absl::StatusOr<v1::Job> WaitForJob(const std::string& job, int64_t after_generation,
+                                     absl::Duration timeout) override;
+  absl::StatusOr<v1::GetSeqPointsReply> GetSeqPoints(
+      const v1::GetSeqPointsRequest& request) override;
+  absl::StatusOr<v1::ListIterationsReply> ListIterations(
+      const v1::ListIterationsRequest& request) override;
+  absl::StatusOr<v1::ProjectReply> Project(const v1::ProjectRequest& request) override;
+  absl::StatusOr<v1::GetCountersReply> GetCounters(const v1::GetCountersRequest& request) override;
+  absl::StatusOr<v1::GetKernelsReply> GetKernels(const v1::GetKernelsRequest& request) override;
+  absl::StatusOr<v1::CompareReply> Compare(const v1::CompareRequest& request) override;
+  absl::StatusOr<v1::GetRooflineReply> GetRoofline(const v1::GetRooflineRequest& request) override;
+  absl::Status Export(const v1::ExportRequest& request,
+                      absl::FunctionRef<bool(std::string_view)> write) override;
+  absl::StatusOr<v1::SetHorizonReply> SetHorizon(const v1::SetHorizonRequest& request) override;
+  absl::StatusOr<v1::ControlReply> Control(const v1::ControlRequest& request) override;
+  absl::StatusOr<v1::AnalyzeReply> Analyze(const v1::AnalyzeRequest& request) override;
+  absl::StatusOr<v1::ImportJobReply> ImportJob(const v1::ImportJobRequest& request) override;
+  absl::StatusOr<v1::GetPlaylistReply> GetPlaylist(const v1::GetPlaylistRequest& request) override;
+  absl::StatusOr<v1::ProjectPlaylistReply> ProjectPlaylist(
+      const v1::ProjectPlaylistRequest& request) override;
+  absl::StatusOr<v1::ImportTraceReply> ImportTrace(
+      absl::FunctionRef<absl::StatusOr<bool>(v1::ImportTraceRequest*)> next) override;
+  absl::StatusOr<v1::ReplayReply> Replay(const v1::ReplayRequest& request,
+                                         absl::FunctionRef<bool()> cancelled) override;
+  absl::StatusOr<v1::WhatIfReply> WhatIf(const v1::WhatIfRequest& request,
+                                         absl::FunctionRef<bool()> cancelled) override;
+
+ private:
+  using SharedSnapshot = std::shared_ptr<const jobs::Snapshot>;
+
+  absl::StatusOr<SharedSnapshot> Take(std::string_view name, const v1::Horizon* horizon = nullptr)
+      ABSL_LOCKS_EXCLUDED(registry_.mutex());
+  // Once the store has everything that the snapshot has.
+  absl::StatusOr<SharedSnapshot> TakeStored(std::string_view name)
+      ABSL_LOCKS_EXCLUDED(registry_.mutex());
+  // Of a part of its iterations, as they are in the store; `words` says which part.
+  absl::StatusOr<SharedSnapshot> TakePart(std::string_view name, const v1::Part& part,
+                                          std::string* words)
+      ABSL_LOCKS_EXCLUDED(registry_.mutex());
+  // Of the request's part, or with its horizon.
+  template <typename Request>
+  absl::StatusOr<SharedSnapshot> TakeFor(const Request& request, std::string* words) {
+    if (request.has_part()) return TakePart(request.job(), request.part(), words);
+    return Take(request.job(), request.has_horizon() ? &request.horizon() : nullptr);
+  }
+
+  Store& store_;
+  JobRegistry& registry_;
+  Committer& committer_;
+  JobChanges& changes_;
+  JobImports& imports_;
+  JobDescriptions& descriptions_;
+  const std::function<v1::GetDaemonReply()> describe_daemon_;
+  queries::RecordedRuns recorded_runs_;
+};
+
+}  // namespace seqpoint::service
+
+#endif  // DAEMON_SERVICE_PROFILER_BACKEND_H_
