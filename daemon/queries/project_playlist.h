@@ -1,5 +1,5 @@
 // What the times of a playlist's iterations on another machine say of the whole run there.
-// docs/playlist.md
+// docs/formats/playlist.md
 //
 // Threading: pure functions.
 #ifndef DAEMON_QUERIES_PROJECT_PLAYLIST_H_

@@ -1,5 +1,5 @@
 // Are the traces of a job understood: each traced iteration as it was measured, and as its replay
-// takes. docs/whatif.md
+// takes. docs/using/whatif.md
 //
 // Threading: pure functions; seconds for large traces.
 #ifndef DAEMON_QUERIES_REPLAY_H_
