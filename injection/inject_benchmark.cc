@@ -32,8 +32,8 @@ Guest* StartGuest() {
     injection::RingOptions options;
     if (made == nullptr || !made->ring.Create(options).ok()) return static_cast<Guest*>(nullptr);
     made->clock.Init(&made->cupti, &made->ring);
-    made->callbacks.Init(&made->cupti, &made->features);
-    made->stream.Start(CallStream::Hold::kAll);
+    made->ownership.Pretend(CuptiOwnership::Share::kAll);
+    made->levels.Start();
     return made;
   }();
   return guest;
@@ -85,9 +85,9 @@ void SetControl(Guest* guest, abi::Level level, bool with_rule) {
   timespec now;
   clock_gettime(CLOCK_MONOTONIC, &now);
   block->heartbeat_ns = static_cast<uint64_t>(now.tv_sec) * 1'000'000'000u;
-  while (guest->stream.learning() != (level == abi::Level::kLearn) ||
-         guest->stream.Watches(abi::Op::kNvtxPush) != (level == abi::Level::kLearn)) {
-    guest->stream.Tick();
+  while (guest->router.learning() != (level == abi::Level::kLearn) ||
+         guest->state.Watches(abi::Op::kNvtxPush) != (level == abi::Level::kLearn)) {
+    guest->levels.Tick();
   }
 }
 
@@ -177,7 +177,7 @@ BENCHMARK(BM_Boundary)->MinTime(1);
 void BM_NvtxNotWatched(benchmark::State& state) {
   Guest* guest = StartGuest();
   SetControl(guest, abi::Level::kMark, true);
-  for (auto _ : state) benchmark::DoNotOptimize(guest->stream.Watches(abi::Op::kNvtxPush));
+  for (auto _ : state) benchmark::DoNotOptimize(guest->state.Watches(abi::Op::kNvtxPush));
 }
 BENCHMARK(BM_NvtxNotWatched);
 

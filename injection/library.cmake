@@ -6,15 +6,30 @@ configure_file(${CMAKE_CURRENT_SOURCE_DIR}/version.h.in
 
 set(guest_options -O2 -fno-exceptions -fno-rtti -fno-threadsafe-statics
   -fno-asynchronous-unwind-tables -fvisibility=hidden)
-set(guest_sources
-  base/features.cc base/graph_names.cc base/names.cc base/pool.cc base/system.cc
-  counters/backend.cc counters/counters.cc counters/kernel_ranges.cc counters/pm_sampler.cc counters/range_profiler.cc
-  cupti/activity.cc cupti/call_watch.cc cupti/callback_ids.cc cupti/callbacks.cc cupti/clock.cc cupti/loader.cc
-  iterations/call_stream.cc iterations/plan.cc iterations/step_watch.cc iterations/wait_watch.cc
-  process/api.cc process/guest.cc process/helper.cc process/identity.cc process/nvtx.cc process/other_users.cc
+# The way of a call through the library: compiled together, so that it is inlined.
+set(call_path
+  cupti/call_params.cc cupti/callback_ids.cc iterations/call_router.cc iterations/iteration_events.cc
+  iterations/measurement_window.cc iterations/plan.cc iterations/step_watch.cc iterations/wait_watch.cc
+  process/driver_callbacks.cc)
+set(guest_sources ${call_path}
+  base/features.cc base/graph_names.cc base/identity.cc base/names.cc base/pool.cc base/system.cc
+  counters/backend.cc counters/configs.cc counters/counters.cc counters/kernel_ranges.cc counters/pm_sampler.cc
+  counters/range_profiler.cc
+  cupti/activity.cc cupti/activity_buffers.cc cupti/activity_decoder.cc cupti/call_watch.cc cupti/callbacks.cc
+  cupti/captures.cc cupti/clock.cc cupti/contexts.cc cupti/loader.cc cupti/ownership.cc cupti/record_watch.cc
+  cupti/stand_down_log.cc cupti/stand_down_requests.cc cupti/switch_token.cc
+  iterations/control_mirror.cc iterations/handover.cc iterations/level_switch.cc iterations/measurement_borders.cc
+  iterations/op_sets.cc iterations/step_account.cc iterations/watch_switch.cc
+  process/api.cc process/guest.cc process/helper.cc process/nvtx.cc process/other_users.cc
   process/own_memory.cc process/redirect.cc process/stand_down.cc
   ring/connection.cc ring/writer.cc)
+foreach(source IN LISTS guest_sources)
+  get_filename_component(group ${source} DIRECTORY)
+  set_source_files_properties(${source} PROPERTIES UNITY_GROUP ${group})
+endforeach()
+set_source_files_properties(${call_path} PROPERTIES UNITY_GROUP call_path)
 add_library(injection_guest OBJECT ${guest_sources})
+set_target_properties(injection_guest PROPERTIES UNITY_BUILD_MODE GROUP)
 target_include_directories(injection_guest PRIVATE ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR})
 target_link_libraries(injection_guest PRIVATE seqpoint_cuda_headers)
 target_compile_options(injection_guest PRIVATE ${guest_options})

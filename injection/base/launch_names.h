@@ -1,6 +1,6 @@
 // Names of the kernels that were launched last, by correlation id: what the launch said when it was
 // made. Releases of CUPTI that keep names of unloaded modules write others into their records
-// (kKeepsNamesOfUnloadedModules).
+// (kKeepsNamesOfUnloadedModules): there the names are needed once a module was unloaded.
 // Threading: any thread. An entry that is overwritten while it is read is not found.
 #ifndef SEQPOINT_INJECTION_BASE_LAUNCH_NAMES_H_
 #define SEQPOINT_INJECTION_BASE_LAUNCH_NAMES_H_
@@ -20,6 +20,8 @@ class LaunchNames {
     if (entries_ == nullptr) entries_ = pool->TakeArray<std::atomic<uint64_t>>(kEntries);
     return entries_ != nullptr;
   }
+  bool needed() const { return needed_.load(std::memory_order_relaxed); }
+  void SetNeeded(bool needed) { needed_.store(needed); }
   // `name_id` is not 0.
   void Add(uint32_t correlation_id, uint32_t name_id) {
     if (entries_ == nullptr) return;
@@ -38,6 +40,7 @@ class LaunchNames {
   // whose queue is finite.
   static constexpr uint32_t kEntries = 1 << 15;
   std::atomic<uint64_t>* entries_ = nullptr;
+  std::atomic<bool> needed_{false};
 };
 
 }  // namespace seqpoint::inject

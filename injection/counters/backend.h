@@ -54,6 +54,7 @@ class CounterBackend {
   }
 
   virtual CUpti_ProfilerType type() const { return CUPTI_PROFILER_TYPE_RANGE_PROFILER; }
+  bool measures_ranges() const { return type() == CUPTI_PROFILER_TYPE_RANGE_PROFILER; }
   virtual const char* words() const { return ""; }  // "range profiling"
   // Has CUPTI the functions?
   virtual bool Exists() const { return false; }
@@ -93,7 +94,7 @@ class CounterBackend {
                                        uint32_t result);
   // CUPTI's values of what it did not collect are no numbers; reports the first one.
   uint32_t CheckNumbers(const CounterConfig& config, const double* values);
-  friend class Counters;
+  friend class CounterConfigs;
 
   const Cupti* cupti_ = nullptr;
   Features* features_ = nullptr;

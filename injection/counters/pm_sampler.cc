@@ -4,7 +4,7 @@
 
 #include <utility>
 
-#include "injection/process/guest.h"
+#include "injection/base/system.h"
 
 namespace seqpoint::inject {
 namespace {

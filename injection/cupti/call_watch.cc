@@ -1,7 +1,6 @@
 #include "injection/cupti/call_watch.h"
 
 #include "injection/base/system.h"
-#include "injection/process/guest.h"
 
 namespace seqpoint::inject {
 namespace {
@@ -30,15 +29,15 @@ CallWatch::Scope::~Scope() {
   if (slot_ < 0) return;
   Slot& slot = watch_->slots_[slot_];
   if (slot.reported.exchange(false)) {
-    g_guest->features.Report(abi::Feature::kCupti, abi::FeatureState::kReady, 0,
-                             "%s returned after %.1f s", slot.function.load(),
-                             static_cast<double>(MonotonicNs() - slot.since_ns.load()) * 1e-9);
+    watch_->features_->Report(abi::Feature::kCupti, abi::FeatureState::kReady, 0,
+                              "%s returned after %.1f s", slot.function.load(),
+                              static_cast<double>(MonotonicNs() - slot.since_ns.load()) * 1e-9);
   }
   slot.since_ns.store(0, std::memory_order_relaxed);
   slot.function.store(nullptr, std::memory_order_release);
 }
 
-void CallWatch::Look(Features* features) {
+void CallWatch::Look() {
   for (Slot& slot : slots_) {
     const uint64_t since_ns = slot.since_ns.load(std::memory_order_acquire);
     if (since_ns == 0) continue;
@@ -47,11 +46,11 @@ void CallWatch::Look(Features* features) {
     if (MonotonicNs() - since_ns < patience_ns) continue;
     const char* function = slot.function.load();
     if (function == nullptr || slot.reported.exchange(true)) continue;
-    features->Report(
+    features_->Report(
         abi::Feature::kCupti, abi::FeatureState::kFailed, 0,
         "%s of CUPTI version %u has not returned for %.0f s; %s. If it never does, run "
         "the program with SEQPOINT_DISABLE=1, or with a later CUPTI",
-        function, g_guest->cupti.version, static_cast<double>(MonotonicNs() - since_ns) * 1e-9,
+        function, cupti_->version, static_cast<double>(MonotonicNs() - since_ns) * 1e-9,
         slot.by_helper.load(std::memory_order_relaxed)
             ? "training goes on, and nothing is recorded meanwhile"
             : "the thread that trains waits for it");

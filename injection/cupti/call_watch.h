@@ -1,7 +1,7 @@
 // Notices calls of CUPTI that do not return. Nothing can be done for a thread that waits in one,
-// but a sentence that names the call is worth a day of looking for it.
+// but a message that names the call is worth a day of looking for it.
 //
-//   CallWatch::Scope watch(&g_guest->call_watch, "cuptiActivityFlushAll");
+//   CallWatch::Scope watch(call_watch, "cuptiActivityFlushAll");
 //   cupti->ActivityFlushAll(0);
 //
 // The helper thread looks at what the program's threads wait for, and the thread that meets a
@@ -15,6 +15,7 @@
 #include <atomic>
 
 #include "injection/base/features.h"
+#include "injection/cupti/loader.h"
 
 namespace seqpoint::inject {
 
@@ -33,13 +34,15 @@ class CallWatch {
     int slot_ = -1;  // none was free: this call is not watched
   };
 
+  CallWatch(const Cupti* cupti, Features* features) : cupti_(cupti), features_(features) {}
+
   // Reports a call that has not returned for two seconds, or thirty where it waits for the GPU,
   // once, and its end.
-  void Look(Features* features);
+  void Look();
 
  private:
-  // One thread acts at a time, besides the helper thread; the others are for the start and the end
-  // of the process.
+  // One thread switches at a time, besides the helper thread; the other slots are for the start and
+  // the end of the process.
   static constexpr int kSlots = 4;
   struct Slot {
     std::atomic<const char*> function;  // null: free
@@ -48,6 +51,9 @@ class CallWatch {
     std::atomic<bool> by_helper;
     std::atomic<bool> waits;
   };
+
+  const Cupti* const cupti_;  // for its version
+  Features* const features_;
   Slot slots_[kSlots] = {};
 };
 

@@ -1,6 +1,6 @@
-// Our CUPTI subscriber: which driver callback ids are on, and how a callback becomes a Call.
-// Threading: the callback runs on the application's threads. Everything else is called by one
-// thread at a time, the one that acts (CallStream).
+// Our CUPTI subscriber, and which driver callback ids are on.
+// Threading: the callback runs on the application's threads. Everything else is called by the
+// thread that has the SwitchToken.
 #ifndef SEQPOINT_INJECTION_CUPTI_CALLBACKS_H_
 #define SEQPOINT_INJECTION_CUPTI_CALLBACKS_H_
 
@@ -9,24 +9,28 @@
 #include <atomic>
 
 #include "injection/base/features.h"
-#include "injection/base/system.h"
+#include "injection/base/names.h"
+#include "injection/cupti/call_watch.h"
+#include "injection/cupti/clock.h"
 #include "injection/cupti/loader.h"
 
 namespace seqpoint::inject {
 
-// The callback itself, for the benchmark that calls it directly.
-void OnCuptiCallback(void* user, CUpti_CallbackDomain domain, CUpti_CallbackId id,
-                     const void* data);
-
 class Callbacks {
  public:
-  void Init(const Cupti* cupti, Features* features);
+  Callbacks(const Cupti* cupti, Features* features, CallWatch* call_watch, const Clock* clock,
+            Names* names, CUpti_CallbackFunc on_call)
+      : cupti_(cupti),
+        features_(features),
+        call_watch_(call_watch),
+        clock_(clock),
+        names_(names),
+        on_call_(on_call) {}
+
   // The CUptiResult; 39: another tool holds CUPTI. The reason is reported, that one only with
   // `report_holder`.
   uint32_t Subscribe(bool report_holder);
   void Unsubscribe();
-  // Who had CUPTI at the last Subscribe that gave 39; never null.
-  const char* holder() const { return holder_; }
   // What a watched call takes longer for being watched, without what is done with it: measured on a
   // harmless driver call. 0: cannot be told.
   uint32_t MeasurePriceNs(decltype(&::cuDriverGetVersion) harmless);
@@ -40,13 +44,17 @@ class Callbacks {
  private:
   uint32_t SubscribeOnce();
 
-  const Cupti* cupti_ = nullptr;
-  Features* features_ = nullptr;
+  const Cupti* const cupti_;
+  Features* const features_;
+  CallWatch* const call_watch_;
+  const Clock* const clock_;
+  Names* const names_;
+  const CUpti_CallbackFunc on_call_;
   CUpti_SubscriberHandle subscriber_ = nullptr;
   uint32_t enabled_ops_ = 0;
   bool captures_watched_ = false;
   std::atomic<uint64_t> enabled_ns_{0};
-  char holder_[128] = {};
+  char holder_[128] = {};  // who had CUPTI at the last Subscribe that gave 39
 };
 
 }  // namespace seqpoint::inject

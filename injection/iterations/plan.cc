@@ -43,30 +43,11 @@ bool Plan::Holds(const abi::PlanEntry& entry, const int64_t length[2], uint32_t 
   return true;
 }
 
-const abi::PlanEntry* Plan::Match(const int64_t length[2], uint32_t valid, uint16_t config_id,
-                                  ConfigReady ready) const {
-  for (uint32_t i = 0; i < entry_count_; ++i) {
-    if (config_id != 0 && entries_[i].config_id != config_id) continue;
-    if (Open(i) && Holds(entries_[i], length, valid) && ready(entries_[i].config_id)) {
-      return &entries_[i];
-    }
-  }
-  return nullptr;
-}
-
 bool Plan::Wants(uint16_t config_id, const int64_t length[2], uint32_t valid) const {
   for (uint32_t i = 0; i < entry_count_; ++i) {
     if (entries_[i].config_id == config_id && Holds(entries_[i], length, valid)) return true;
   }
   return false;
-}
-
-const abi::PlanEntry* Plan::Pending(ConfigReady ready, uint32_t random) const {
-  for (uint32_t i = 0; i < entry_count_; ++i) {
-    const uint32_t at = (random + i) % entry_count_;
-    if (Open(at) && ready(entries_[at].config_id)) return &entries_[at];
-  }
-  return nullptr;
 }
 
 int Plan::Find(uint64_t entry_id) const {

@@ -27,7 +27,7 @@ class PlanTest : public ::testing::Test {
  protected:
   PlanTest() { control_->measurement_cap = 100; }
   void Add(const abi::PlanEntry& entry) { control_->plan[control_->plan_count++] = entry; }
-  const abi::PlanEntry* Match(int64_t length, ConfigReady ready = Always) {
+  const abi::PlanEntry* Match(int64_t length, bool (*ready)(uint16_t) = Always) {
     const int64_t lengths[2] = {length, 0};
     return plan_->Match(lengths, 1, 0, ready);
   }

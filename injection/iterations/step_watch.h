@@ -7,7 +7,7 @@
 // end that for good: ranges without a step are there, and all must be watched. Whatever was not
 // watched until then is doubtful: earlier evaluation batches may have escaped every check.
 //
-// Threading: CallStream's lock.
+// Threading: IterationState's lock.
 #ifndef SEQPOINT_INJECTION_ITERATIONS_STEP_WATCH_H_
 #define SEQPOINT_INJECTION_ITERATIONS_STEP_WATCH_H_
 

@@ -12,7 +12,7 @@
 // one with most kernels so far. Whatever is not known for certain covers nothing: results that come
 // back on another stream, an event whose place in the table another one took.
 //
-// Threading: CallStream's lock. Memory: fixed.
+// Threading: IterationState's lock. Memory: fixed.
 #ifndef SEQPOINT_INJECTION_ITERATIONS_WAIT_WATCH_H_
 #define SEQPOINT_INJECTION_ITERATIONS_WAIT_WATCH_H_
 

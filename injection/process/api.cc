@@ -2,8 +2,8 @@
 #define SEQPOINT_API __attribute__((visibility("default")))
 #include "injection/seqpoint.h"
 
+#include "injection/base/identity.h"
 #include "injection/process/guest.h"
-#include "injection/process/identity.h"
 #include "injection/process/stand_down.h"
 #include "injection/version.h"
 
@@ -20,7 +20,7 @@ constexpr uint32_t kMaxFeatures = 32;
 // The second length travels in the place of the grid's x dimension.
 void OnMark(int64_t length0, int64_t length1) {
   Guest* guest = g_guest;
-  if (guest == nullptr || !guest->stream.Watches(seqpoint::abi::Op::kMark)) return;
+  if (guest == nullptr || !guest->state.Watches(seqpoint::abi::Op::kMark)) return;
   Call call = {};
   call.op = seqpoint::abi::Op::kMark;
   call.flags = seqpoint::abi::kCallHasPayload;
@@ -28,7 +28,7 @@ void OnMark(int64_t length0, int64_t length1) {
   call.grid_x = length1 > 0 && length1 <= UINT32_MAX ? static_cast<uint32_t>(length1) : 0;
   if (guest->host_times.load(std::memory_order_relaxed)) call.flags |= seqpoint::abi::kCallHostTime;
   call.begin_ns = guest->clock.NowNs();
-  guest->stream.OnCall(call);
+  guest->router.OnCall(call);
 }
 
 // CUPTI's clock may not be the system's: then there is no telling when that was.
@@ -38,7 +38,7 @@ uint64_t TimeOf(Guest* guest, uint64_t at_ns) {
 
 // One event of the framework's loop.
 void Tell(Guest* guest, Op op, const char* name, const int64_t* value, uint64_t at_ns) {
-  if (!guest->stream.Watches(op)) return;
+  if (!guest->state.Watches(op)) return;
   Call call = {};
   call.op = op;
   call.name = name;
@@ -48,7 +48,7 @@ void Tell(Guest* guest, Op op, const char* name, const int64_t* value, uint64_t 
   }
   if (guest->host_times.load(std::memory_order_relaxed)) call.flags |= seqpoint::abi::kCallHostTime;
   call.begin_ns = at_ns;
-  guest->stream.OnCall(call);
+  guest->router.OnCall(call);
 }
 
 void TellFeatures(Guest* guest, uint32_t count, const char* const* names, const int64_t* values,
@@ -102,13 +102,13 @@ void seqpoint_operators(int works, const char* sentence) {
 
 int seqpoint_wants_operators(int64_t length[2]) {
   Guest* guest = g_guest;
-  if (guest == nullptr || length == nullptr) return seqpoint::inject::CallStream::kNotWanted;
-  return guest->stream.WantsOperators(length);
+  if (guest == nullptr || length == nullptr) return seqpoint::inject::MeasurementWindow::kNotWanted;
+  return guest->router.WantsOperators(length);
 }
 
 void seqpoint_distort(void) {
   Guest* guest = g_guest;
-  if (guest != nullptr) guest->stream.Distort();
+  if (guest != nullptr) guest->router.Distort();
 }
 
 void seqpoint_batches(int per_iteration, const char* sentence) {

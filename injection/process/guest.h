@@ -1,11 +1,11 @@
-// Everything the library has in a process, in one object placed into the pool. There are no other
-// globals with state, so a process that never touches CUDA has nothing but a null pointer.
+// Everything the library has in a process, in one object placed into the pool: the one place that
+// knows all parts and hands each what it needs. There are no other globals with state but what must
+// work without it, so a process that never touches CUDA has nothing but a null pointer.
 // Threading: each part says its own. Ownership: never destroyed, because CUPTI may call back while
 // the process is being torn down; a forked child forgets it.
 #ifndef SEQPOINT_INJECTION_PROCESS_GUEST_H_
 #define SEQPOINT_INJECTION_PROCESS_GUEST_H_
 
-#include <cuda.h>
 #include <sys/types.h>
 
 #include <atomic>
@@ -17,14 +17,30 @@
 #include "injection/base/pool.h"
 #include "injection/base/system.h"
 #include "injection/counters/counters.h"
+#include "injection/counters/wanted_configs.h"
 #include "injection/cupti/activity.h"
 #include "injection/cupti/call_watch.h"
 #include "injection/cupti/callbacks.h"
+#include "injection/cupti/captures.h"
 #include "injection/cupti/clock.h"
+#include "injection/cupti/contexts.h"
 #include "injection/cupti/loader.h"
-#include "injection/iterations/call_stream.h"
+#include "injection/cupti/ownership.h"
+#include "injection/cupti/stand_down_log.h"
+#include "injection/cupti/switch_token.h"
+#include "injection/iterations/call_cost.h"
+#include "injection/iterations/call_router.h"
+#include "injection/iterations/control_mirror.h"
+#include "injection/iterations/handover.h"
+#include "injection/iterations/iteration_events.h"
+#include "injection/iterations/level_switch.h"
+#include "injection/iterations/measurement_borders.h"
+#include "injection/iterations/measurement_window.h"
+#include "injection/iterations/state.h"
+#include "injection/iterations/step_account.h"
+#include "injection/iterations/watch_switch.h"
+#include "injection/process/driver_callbacks.h"
 #include "injection/process/helper.h"
-#include "injection/process/identity.h"
 #include "injection/ring/writer.h"
 
 namespace seqpoint::inject {
@@ -32,62 +48,70 @@ namespace seqpoint::inject {
 struct Guest {
   Pool pool;
   injection::RingWriter ring;
-  Features features;
+  Features features{&ring};
   Names names;
   GraphNames graphs;
+  LaunchNames launch_names;
+  WakeWord helper_wake;
+
   Cupti cupti = {};
   CudaDriver driver = {};
-  CallWatch call_watch;
   Clock clock;
-  Callbacks callbacks;
-  Activity activity;
-  Counters counters;
-  CallStream stream{&ring};
-  Helper helper;
-  LaunchNames launch_names;
-  HelloText hello_text;
+  CallWatch call_watch{&cupti, &features};
+  Contexts contexts{&cupti, &driver, &ring};
+  Captures captures{&clock, &helper_wake};
+  Callbacks callbacks{&cupti, &features, &call_watch, &clock, &names, OnCuptiCallback};
+  ActivityDecoder decoder{&names, &launch_names, &clock, &ring, &counters};
+  Activity activity{&cupti,      &driver,  &contexts, &captures, &clock,
+                    &call_watch, &decoder, &ring,     &features};
+  Counters counters{&cupti,      &driver,      &names, &contexts, &captures,
+                    &call_watch, &helper_wake, &ring,  &features};
+  WantedConfigs wanted_configs;
+
+  IterationState state;
+  SwitchToken token{&state.lock, &features};
+  StandDownLog stand_downs{&ring};
+  CuptiOwnership ownership{&callbacks, &activity,    &clock,    &contexts, &captures,
+                           &token,     &stand_downs, &features, &handover};
+  StepAccount steps{&state, &features};
+  MeasurementWindow window{&state, &borders};
+  WatchSwitch watch{&state,    &window,   &steps,        &ownership, &callbacks, &activity,
+                    &contexts, &captures, &launch_names, &clock,     &ring};
+  MeasurementBorders borders{&state,    &window,   &watch,    &token, &ownership, &captures,
+                             &contexts, &activity, &counters, &clock, &ring};
+  Handover handover{&state,    &window,   &borders,      &watch, &steps, &captures,
+                    &activity, &counters, &launch_names, &cupti, &pool,  &features};
+  ControlMirror control{&ring, &wanted_configs};
+  LevelSwitch levels{&state, &control, &token,    &ownership, &window,      &borders,
+                     &watch, &steps,   &captures, &clock,     &helper_wake, &ring};
+  IterationEvents events{&state,    &window,   &watch,    &steps, &control, &token,
+                         &captures, &activity, &counters, &clock, &ring};
+  CallCost cost{&state, &ring};
+  CallRouter router{&state,
+                    &events,
+                    &window,
+                    &steps,
+                    &levels,
+                    &control,
+                    &token,
+                    &cost,
+                    &names,
+                    &launch_names,
+                    &contexts,
+                    &captures,
+                    &counters.kernels(),
+                    &call_watch,
+                    &ring};
+  Helper helper{&helper_wake};
   char socket_path[128] = {};
   pid_t owner = 0;
-  bool has_cupti = false;      // it was found and can be used
-  bool reads_records = false;  // and its records are known
-  bool measuring = false;      // StartMeasuring ran
-  // Modules were unloaded, and CUPTI's records may name their kernels since.
-  std::atomic<bool> modules_went{false};
   std::atomic<bool> nvtx_patched{false};
-  std::atomic<bool> host_only{false};  // attached without CUDA: there is nothing to leave
-  // The same, also when CUDA began later: the time of an iteration is that between two marks.
+  // Attached without CUDA, also when that began later: the time of an iteration is that between two
+  // marks.
   std::atomic<bool> host_times{false};
 
-  // Buffers and counters, once CUPTI is ours for the first time.
-  void StartMeasuring();
-
-  void AddContext(CUcontext context);
-  void RemoveContext(CUcontext context);
-  // CUPTI was not ours for a while: which contexts are left is not known. They are added again as
-  // they are met.
-  void ForgetContexts();
-  bool knows_contexts() const { return __atomic_load_n(&context_count_, __ATOMIC_RELAXED) != 0; }
-  CUcontext AnyContext();
-  // The one that is known; null: there is none, or there are several.
-  CUcontext OnlyContext();
-  // `context`, else the calling thread's current one, else any.
-  CUcontext ContextOf(CUcontext context);
-  // Tells the daemon which GPU `device` is; `chip` may be null. For the helper thread.
-  void ReportDevice(uint32_t device, const char* chip);
-  bool has_new_contexts() const {
-    return __atomic_load_n(&contexts_seen_, __ATOMIC_RELAXED) != reported_contexts_;
-  }
-  // The same, once for each device that has a context.
-  void ReportNewDevices();
-
- private:
-  static constexpr int kMaxContexts = 64;
-  SpinLock contexts_lock_;
-  CUcontext contexts_[kMaxContexts] = {};
-  int context_count_ = 0;
-  int contexts_seen_ = 0;          // contexts that ever were
-  int reported_contexts_ = 0;      // helper thread: value of contexts_seen_ at the last look
-  uint64_t reported_devices_ = 0;  // helper thread: bit per device
+  // Stops watching, for good: orderly exit, end of CUPTI. Ends an open measurement as aborted.
+  void Stop();
 };
 
 // Null until the process uses CUDA or NVTX, and in a forked child.

@@ -3,8 +3,8 @@
 #include <errno.h>
 #include <signal.h>
 
+#include "injection/cupti/stand_down_requests.h"
 #include "injection/process/guest.h"
-#include "injection/process/stand_down.h"
 
 namespace seqpoint::inject {
 namespace {
@@ -62,7 +62,7 @@ void* Helper::Run(void* self) {
 }
 
 uint64_t Helper::IntervalNs() const {
-  const uint64_t flush_ns = uint64_t{g_guest->stream.flush_interval_ms()} * 1'000'000;
+  const uint64_t flush_ns = uint64_t{g_guest->control.flush_interval_ms()} * 1'000'000;
   return flush_ns < kTickNs ? flush_ns : kTickNs;
 }
 
@@ -72,28 +72,30 @@ void Helper::Loop() {
   while (!finish_.load(std::memory_order_acquire)) {
     const uint64_t now_ns = MonotonicNs();
     TalkToDaemon(now_ns);
-    guest->stream.Tick();
-    guest->call_watch.Look(&guest->features);
-    HoldOrRelease(now_ns);
-    if (guest->has_new_contexts()) guest->stream.AskDriver([guest] { guest->ReportNewDevices(); });
+    guest->levels.Tick();
+    guest->call_watch.Look();
+    TakeOrRelease(now_ns);
+    if (guest->contexts.has_new()) {
+      guest->ownership.AskDriver([guest] { guest->contexts.ReportNewDevices(); });
+    }
     RelaxCaptures();
-    guest->counters.Service(guest->AnyContext());
+    ServeCounters(guest->contexts.Any());
     if (now_ns >= next_flush_ns_ && guest->activity.any_kind_on()) {
       next_flush_ns_ = now_ns + FlushPauseNs(guest->activity.Flush(false));
     }
     if (now_ns >= next_clock_ns_) {
       guest->clock.Check();
-      guest->stream.CheckClock();
+      guest->router.CheckClock();
       // Where calls cost a virtual time, what they cost really says nothing.
-      if (callback_ns_ == 0 && guest->knows_contexts() && !guest->clock.foreign()) {
-        guest->stream.AskDriver([&] {
+      if (callback_ns_ == 0 && guest->contexts.any() && !guest->clock.foreign()) {
+        guest->ownership.AskDriver([&] {
           callback_ns_ = guest->callbacks.MeasurePriceNs(guest->driver.DriverGetVersion);
         });
       }
-      guest->stream.ReportCost(callback_ns_);
-      guest->stream.ReportEvaluation();
-      if (!guest->stream.StillHeld()) next_take_ns_ = 0;
-      guest->activity.Check(guest->stream.clocked());
+      guest->cost.Report(callback_ns_);
+      guest->steps.Report();
+      if (!guest->ownership.StillOurs()) next_take_ns_ = 0;
+      guest->activity.Check(guest->events.timed_events());
       if (guest->names.overflows() != 0) {
         guest->features.Report(abi::Feature::kMatcher, abi::FeatureState::kFailed, 0,
                                "more than %u different names: later ones are recorded without a "
@@ -102,24 +104,33 @@ void Helper::Loop() {
       }
       next_clock_ns_ = now_ns + kClockEveryNs;
     }
-    seen = wake_.Wait(seen, IntervalNs());
+    seen = wake_->Wait(seen, IntervalNs());
   }
   // A program that ends within the first moments has perhaps not been introduced yet.
   if (next_connect_ns_ == 0) TalkToDaemon(1);
-  guest->stream.ReportCost(callback_ns_);
-  guest->stream.ReportEvaluation();
-  if (guest->AnyContext() != nullptr) {
+  guest->cost.Report(callback_ns_);
+  guest->steps.Report();
+  if (guest->contexts.Any() != nullptr) {
     // Samples wait for records that tell their iteration's time.
     if (guest->counters.samples() && guest->activity.any_kind_on()) guest->activity.Flush(true);
-    guest->counters.Service(nullptr);
+    ServeCounters(nullptr);
     if (guest->activity.any_kind_on()) guest->activity.Flush(true);
   }
   guest->ring.CloseThreadChunk();
 }
 
+// `context`: any; null: there is none, or the process ends.
+void Helper::ServeCounters(CUcontext context) {
+  Guest* guest = g_guest;
+  if (!guest->counters.DecodeClosed(context == nullptr) || context == nullptr) return;
+  // Whoever else wants the GPU's performance monitors cannot have them meanwhile.
+  if (!guest->router.WantsCounters()) guest->counters.Rest();
+  guest->counters.Prepare(context, &guest->wanted_configs, guest->ownership.has_calls());
+}
+
 // Until the next flush. One slow flush says nothing (a machine that was busy, or stopped).
 uint64_t Helper::FlushPauseNs(uint64_t flush_ns) {
-  const uint64_t wanted_ns = uint64_t{g_guest->stream.flush_interval_ms()} * 1'000'000;
+  const uint64_t wanted_ns = uint64_t{g_guest->control.flush_interval_ms()} * 1'000'000;
   const uint64_t steady_ns = flush_ns < last_flush_ns_ ? flush_ns : last_flush_ns_;
   last_flush_ns_ = flush_ns;
   uint64_t least_ns = steady_ns * kLeastFlushPause;
@@ -139,23 +150,22 @@ void Helper::TalkToDaemon(uint64_t now_ns) {
   next_connect_ns_ = now_ns + kConnectEveryNs;
   if (connection_.Alive()) return;
   Guest* guest = g_guest;
-  if (guest->hello_text.size() == 0) {
+  if (hello_text_.size() == 0) {
     // Not earlier: inside cuInit the driver must not be called.
     int driver_version = 0;
     const auto ask = [&] {
       if (guest->driver.DriverGetVersion == nullptr) return;
       guest->driver.DriverGetVersion(&driver_version);
     };
-    if (guest->has_cupti) {
-      guest->stream.AskDriver(ask);
+    if (guest->ownership.has_library()) {
+      guest->ownership.AskDriver(ask);
     } else {
       ask();
     }
-    BuildHelloText(guest->cupti.version, driver_version, &guest->hello_text);
+    BuildHelloText(guest->cupti.version, driver_version, &hello_text_);
   }
-  const injection::Status status =
-      connection_.Connect(guest->socket_path, guest->ring, guest->hello_text.c_str(),
-                          guest->hello_text.size(), kWelcomeTimeoutMs);
+  const injection::Status status = connection_.Connect(
+      guest->socket_path, guest->ring, hello_text_.c_str(), hello_text_.size(), kWelcomeTimeoutMs);
   if (status.ok()) {
     reported_refusal_ = false;
     Log("connected to the daemon at %s", guest->socket_path);
@@ -182,18 +192,17 @@ void Helper::TalkToDaemon(uint64_t now_ns) {
 
 // Gives CUPTI back to the process, at the daemon's or the program's wish (where the program's own
 // thread could not do it), and takes it when it can be had.
-void Helper::HoldOrRelease(uint64_t now_ns) {
-  CallStream* stream = &g_guest->stream;
-  const bool released = stream->release_wanted();
+void Helper::TakeOrRelease(uint64_t now_ns) {
+  CuptiOwnership* ownership = &g_guest->ownership;
+  const bool released = ownership->release_wanted();
   if (released || StandsDown()) {
     next_take_ns_ = 0;
-    if (stream->hold() == CallStream::Hold::kNothing || !stream->ReleaseCupti(false)) return;
+    if (ownership->share() == CuptiOwnership::Share::kNothing || !ownership->Release(false)) return;
     if (!released || StandsDown()) return;
     g_guest->features.Report(abi::Feature::kCallbacks, abi::FeatureState::kIgnored, 0,
                              "CUPTI was released as asked; set another level to take it again");
-  } else if (now_ns >= next_take_ns_ && stream->may_be_had() &&
-             stream->hold() != CallStream::Hold::kAll) {
-    stream->TakeCupti(false);
+  } else if (now_ns >= next_take_ns_ && ownership->may_be_had() && !ownership->has_calls()) {
+    ownership->Take(false);
     next_take_ns_ = now_ns + kTakeEveryNs;
   }
 }
@@ -202,8 +211,8 @@ void Helper::HoldOrRelease(uint64_t now_ns) {
 // (cuThreadExchangeStreamCaptureMode). Not before there is a context: the driver must be up.
 void Helper::RelaxCaptures() {
   Guest* guest = g_guest;
-  if (relaxed_ || !guest->knows_contexts()) return;
-  relaxed_ = guest->stream.AskDriver([guest] {
+  if (relaxed_ || !guest->contexts.any()) return;
+  relaxed_ = guest->ownership.AskDriver([guest] {
     CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
     if (guest->driver.ThreadExchangeStreamCaptureMode == nullptr) return;
     guest->driver.ThreadExchangeStreamCaptureMode(&mode);
@@ -212,7 +221,7 @@ void Helper::RelaxCaptures() {
 
 bool Helper::Finish(uint64_t timeout_ns) {
   finish_.store(true, std::memory_order_release);
-  wake_.Wake();
+  wake_->Wake();
   const uint64_t deadline_ns = MonotonicNs() + timeout_ns;
   uint32_t seen = 0;
   while (running_.load(std::memory_order_acquire)) {

@@ -2,15 +2,17 @@
 // configurations and decodes. It starts with the first context (or at once when CUPTI cannot be
 // had and only the reason must reach the daemon), with every signal blocked, and touches nothing of
 // the application's.
-// Threading: Start, Wake and Finish from any thread.
+// Threading: Start and Finish from any thread; `wake` wakes it.
 #ifndef SEQPOINT_INJECTION_PROCESS_HELPER_H_
 #define SEQPOINT_INJECTION_PROCESS_HELPER_H_
 
+#include <cuda.h>
 #include <pthread.h>
 #include <stdint.h>
 
 #include <atomic>
 
+#include "injection/base/identity.h"
 #include "injection/base/system.h"
 #include "injection/ring/connection.h"
 
@@ -18,9 +20,10 @@ namespace seqpoint::inject {
 
 class Helper {
  public:
+  explicit Helper(WakeWord* wake) : wake_(wake) {}
+
   // Starts the thread, the first time.
   void Start();
-  void Wake() { wake_.Wake(); }
   // Orderly exit: the last flush and decode, then the thread ends. Waits at most `timeout_ns`;
   // false: it did not come back (a driver that is already gone may hold it for ever).
   bool Finish(uint64_t timeout_ns);
@@ -31,12 +34,13 @@ class Helper {
   static void* Run(void* self);
   void Loop();
   void TalkToDaemon(uint64_t now_ns);
-  void HoldOrRelease(uint64_t now_ns);
+  void TakeOrRelease(uint64_t now_ns);
+  void ServeCounters(CUcontext context);
   void RelaxCaptures();
   uint64_t FlushPauseNs(uint64_t flush_ns);
   uint64_t IntervalNs() const;
 
-  WakeWord wake_;
+  WakeWord* const wake_;
   WakeWord done_;
   std::atomic<bool> started_{false};
   std::atomic<bool> running_{false};
@@ -50,6 +54,7 @@ class Helper {
   uint32_t callback_ns_ = 0;       // what CUPTI takes for a watched call
   bool reported_refusal_ = false;  // since the last connection
   bool relaxed_ = false;           // RelaxCaptures was done
+  HelloText hello_text_;
 };
 
 }  // namespace seqpoint::inject

@@ -10,13 +10,13 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "injection/base/identity.h"
 #include "injection/process/guest.h"
-#include "injection/process/identity.h"
 #include "injection/process/nvtx.h"
 #include "injection/process/other_users.h"
 #include "injection/process/redirect.h"
 #define SEQPOINT_API __attribute__((visibility("default")))
-#include "injection/process/stand_down.h"
+#include "injection/cupti/stand_down_requests.h"
 #include "injection/seqpoint.h"
 #include "injection/version.h"
 
@@ -34,6 +34,7 @@ namespace {
 
 using abi::Feature;
 using abi::FeatureState;
+using Library = CuptiOwnership::Library;
 
 constexpr char kCudaVariable[] = "CUDA_INJECTION64_PATH";
 constexpr char kNvtxVariable[] = "NVTX_INJECTION64_PATH";
@@ -74,6 +75,7 @@ void OnForkInChild() {
   // CUDA does not work in this child, the helper thread does not exist, locks may be held for ever.
   g_disabled = true;
   g_guest = nullptr;
+  ActivityBuffers::ForgetInChild();
   guest->helper.ForgetInChild();
   guest->ring.DisableInChild();
 }
@@ -81,7 +83,7 @@ void OnForkInChild() {
 void OnExit(int status, void*) {
   Guest* guest = g_guest;
   if (guest == nullptr || getpid() != guest->owner) return;
-  guest->stream.Stop();
+  guest->Stop();
   if (!guest->helper.Finish(kExitTimeoutNs)) {
     guest->features.Report(Feature::kExit, FeatureState::kFailed, 0,
                            "the last records were not flushed: CUPTI did not answer within 1 s at "
@@ -212,7 +214,6 @@ bool FindCupti(Guest* guest, bool* was_mapped) {
     case LoadStatus::kReady:
       break;
   }
-  guest->callbacks.Init(&guest->cupti, features);
   features->Report(Feature::kCupti, FeatureState::kReady, guest->cupti.version,
                    "CUPTI version %u from %s", guest->cupti.version, load.detail);
   if (load.status == LoadStatus::kVersionUnknown) {
@@ -221,7 +222,7 @@ bool FindCupti(Guest* guest, bool* was_mapped) {
                      "records are not read; install a later SeqPoint",
                      guest->cupti.version);
   }
-  guest->reads_records = load.status == LoadStatus::kReady;
+  guest->handover.SetReadsRecords(load.status == LoadStatus::kReady);
   return true;
 }
 
@@ -246,7 +247,7 @@ void Initialize(Caller caller) {
 
   bool was_mapped = false;
   if (caller == Caller::kAdapterWithoutGpu) {
-    guest->host_only.store(true);
+    guest->ownership.SetLibrary(Library::kNoGpu);
     guest->host_times.store(true);
     guest->features.Report(Feature::kCupti, FeatureState::kIgnored, 0,
                            "the program does not use a GPU: time only");
@@ -256,17 +257,17 @@ void Initialize(Caller caller) {
                            "(CUDA_INJECTION64_PATH=%s): iterations and lengths are found without "
                            "it; unset the variable to have it profiled",
                            tool);
-  } else {
-    guest->has_cupti = FindCupti(guest, &was_mapped);
+  } else if (FindCupti(guest, &was_mapped)) {
+    guest->ownership.SetLibrary(Library::kFound);
   }
   guest->clock.Init(&guest->cupti, &guest->ring);
   SetUnlessSet(kNvtxVariable, OwnPath());
   ReportNvtx(guest);
 
-  guest->stream.Start();
-  if (guest->has_cupti) WatchOtherUsers(guest, was_mapped);
-  guest->stream.TakeCupti(false);
-  if (guest->stream.hold() == CallStream::Hold::kAll) return;
+  guest->levels.Start();
+  if (guest->ownership.has_library()) WatchOtherUsers(guest, was_mapped);
+  guest->ownership.Take(false);
+  if (guest->ownership.has_calls()) return;
   // No context will be announced; the reason must reach the daemon all the same.
   guest->helper.Start();
 }
@@ -276,12 +277,11 @@ void BeginCuda(Guest* guest) {
   bool was_mapped = false;
   if (!FindCupti(guest, &was_mapped)) return;
   guest->clock.Decide();
-  guest->has_cupti = true;
-  guest->host_only.store(false);
+  guest->ownership.SetLibrary(Library::kFound);
   WatchOtherUsers(guest, was_mapped);
   // The helper thread may be at something, for a moment.
   constexpr timespec kMoment = {0, 100'000};
-  for (int i = 0; i < 100 && !guest->stream.TakeCupti(false); ++i) nanosleep(&kMoment, nullptr);
+  for (int i = 0; i < 100 && !guest->ownership.Take(false); ++i) nanosleep(&kMoment, nullptr);
 }
 
 void InitializeOnce(Caller caller) {
@@ -314,7 +314,7 @@ int InitializeInjection(void) {
   const int saved_errno = errno;
   InitializeOnce(Caller::kDriver);
   Guest* guest = g_guest;
-  if (guest != nullptr && guest->host_only.load()) BeginCuda(guest);
+  if (guest != nullptr && guest->ownership.has_nothing_to_leave()) BeginCuda(guest);
   errno = saved_errno;
   return 1;
 }

@@ -13,7 +13,7 @@ std::atomic<uint64_t> g_next_range{1};
 
 void OnNvtx(Op op, const char* name, bool has_payload, uint64_t payload) {
   Guest* guest = g_guest;
-  if (guest == nullptr || !guest->stream.Watches(op)) return;
+  if (guest == nullptr || !guest->state.Watches(op)) return;
   Call call = {};
   call.op = op;
   call.name = name;
@@ -21,8 +21,8 @@ void OnNvtx(Op op, const char* name, bool has_payload, uint64_t payload) {
     call.flags = abi::kCallHasPayload;
     call.bytes = payload;
   }
-  if (guest->stream.learning()) call.begin_ns = guest->clock.NowNs();
-  guest->stream.OnCall(call);
+  if (guest->router.learning()) call.begin_ns = guest->clock.NowNs();
+  guest->router.OnCall(call);
 }
 
 // What follows reads only fields that the caller's version of the struct has.

@@ -7,6 +7,7 @@
 
 #include <atomic>
 
+#include "injection/cupti/stand_down_requests.h"
 #include "injection/process/guest.h"
 #include "injection/process/redirect.h"
 #include "injection/process/stand_down.h"
@@ -44,7 +45,8 @@ std::atomic<bool> g_endless{false};
 // What a tool does that was announced (seqpoint_stand_down) is no news. What one does for which we
 // stand down already is: the end of its subscription need not be the end of all.
 void Notice(const char* holder, bool ends) {
-  if (g_guest == nullptr || g_guest->host_only.load() || StandsDownAsAsked()) return;
+  if (g_guest == nullptr || g_guest->ownership.has_nothing_to_leave() || StandsDownAsAsked())
+    return;
   if (!ends) g_endless.store(true);
   if (!StandsDown()) StandDownForNoticed(holder);
 }
@@ -125,7 +127,7 @@ void WatchOtherUsers(Guest* guest, bool was_mapped) {
       was_mapped ? CalledSoFar(redirections + kFirst, kBeginnings - kFirst, &which) : Called::kNo;
   if (!RedirectCalls(redirections, kBeginnings + 2)) {
     // CUPTI returns a buffer to whoever registered last, be it ours.
-    guest->reads_records = false;
+    guest->handover.SetReadsRecords(false);
     guest->features.Report(abi::Feature::kActivity, abi::FeatureState::kFailed, 0,
                            "/proc/self/mem cannot be written in this process, so that another user "
                            "of CUPTI would not be noticed: GPU times are not asked for, and "

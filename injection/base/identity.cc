@@ -1,4 +1,4 @@
-#include "injection/process/identity.h"
+#include "injection/base/identity.h"
 
 #include <fcntl.h>
 #include <limits.h>

@@ -1,7 +1,7 @@
 // Who this process is: the "key=value" lines of Hello.
 // Threading: SetRank and WorldSize from any thread; BuildHelloText once, from the helper thread.
-#ifndef SEQPOINT_INJECTION_PROCESS_IDENTITY_H_
-#define SEQPOINT_INJECTION_PROCESS_IDENTITY_H_
+#ifndef SEQPOINT_INJECTION_BASE_IDENTITY_H_
+#define SEQPOINT_INJECTION_BASE_IDENTITY_H_
 
 #include <stdint.h>
 
@@ -26,4 +26,4 @@ int WorldSize();
 
 }  // namespace seqpoint::inject
 
-#endif  // SEQPOINT_INJECTION_PROCESS_IDENTITY_H_
+#endif  // SEQPOINT_INJECTION_BASE_IDENTITY_H_

@@ -1,0 +1,195 @@
+#include "injection/cupti/activity_decoder.h"
+
+#include "injection/cupti/callback_ids.h"
+
+namespace seqpoint::inject {
+
+using abi::DataType;
+
+namespace {
+
+// A record that claims to last a day is absurd, whatever the clock.
+constexpr uint64_t kLongestRecordNs = 24ull * 3600 * 1'000'000'000;
+// How far a record's time may be off what CUPTI's clock has shown: generous beside the microseconds
+// by which a GPU's clock is off, nothing beside those by which another clock is.
+constexpr uint64_t kClockSlackNs = 1'000'000'000;
+
+// The prefixes that are read: the newest struct of each kind, none of its fields appended after
+// CUPTI 12.0.
+using Kernel = CUpti_ActivityKernel10;
+using Copy = CUpti_ActivityMemcpy6;
+using PeerCopy = CUpti_ActivityMemcpyPtoP4;
+using Memset = CUpti_ActivityMemset4;
+using Sync = CUpti_ActivitySynchronization2;
+using Graph = CUpti_ActivityGraphTrace2;
+using Api = CUpti_ActivityAPI;
+
+uint16_t Clamp16(int32_t value) {
+  return value < 0 ? 0 : value < 0xFFFF ? static_cast<uint16_t>(value) : 0xFFFF;
+}
+
+}  // namespace
+
+ActivityDecoder::Seen ActivityDecoder::seen() const {
+  return {records_.load(std::memory_order_relaxed), kernels_.load(std::memory_order_relaxed),
+          untimed_kernels_.load(std::memory_order_relaxed)};
+}
+
+// At every flush, so that what ran after the system's clock was set back ends later than that time,
+// within the slack.
+void ActivityDecoder::ReadClock() {
+  const uint64_t now_ns = clock_->NowNs();
+  uint64_t known = latest_ns_.load(std::memory_order_relaxed);
+  while (now_ns > known && !latest_ns_.compare_exchange_weak(known, now_ns)) {
+  }
+  if (clock_->foreign()) return;
+  known = earliest_ns_.load(std::memory_order_relaxed);
+  while (now_ns < known && !earliest_ns_.compare_exchange_weak(known, now_ns)) {
+  }
+}
+
+bool ActivityDecoder::Valid(uint64_t start_ns, uint64_t end_ns) {
+  const bool sane = start_ns != 0 && end_ns >= start_ns && end_ns - start_ns < kLongestRecordNs;
+  const bool ours = end_ns + kClockSlackNs >= earliest_ns_.load(std::memory_order_relaxed) &&
+                    start_ns <= latest_ns_.load(std::memory_order_relaxed) + kClockSlackNs;
+  if (sane && ours) return true;
+  if (sane) foreign_.fetch_add(1, std::memory_order_relaxed);
+  ring_->Count(injection::RingCounter::kInvalidTimestamps, 1);
+  return false;
+}
+
+// The name that the launch had, where the record's may be that of another module's kernel.
+uint32_t ActivityDecoder::KernelName(const char* recorded, uint32_t correlation_id) {
+  if (launch_names_->needed()) {
+    const uint32_t launched = launch_names_->Find(correlation_id);
+    if (launched != 0) return launched;
+  }
+  return names_->InternKernel(recorded).id;
+}
+
+// Copies, peer copies and memsets have these in common. False: the times are invalid.
+template <typename Record>
+bool ActivityDecoder::FillCopy(const Record& in, DataType type, abi::CopyRecord* out) {
+  if (!Valid(in.start, in.end)) return false;
+  out->type = static_cast<uint16_t>(type);
+  out->device = static_cast<uint16_t>(in.deviceId);
+  out->start_ns = in.start;
+  out->end_ns = in.end;
+  out->bytes = in.bytes;
+  out->correlation_id = in.correlationId;
+  out->stream = in.streamId;
+  out->context = in.contextId;
+  out->graph_id = in.graphId;
+  listener_->OnCallRecord(in.correlationId, in.start);
+  return true;
+}
+
+void ActivityDecoder::Decode(const CUpti_Activity* record) {
+  abi::DataRecord data = {};
+  const bool no_graph_ids = graph_ids_wrong_.load(std::memory_order_relaxed);
+  switch (record->kind) {
+    case CUPTI_ACTIVITY_KIND_KERNEL:
+    case CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL: {
+      const Kernel* in = reinterpret_cast<const Kernel*>(record);
+      kernels_.fetch_add(1, std::memory_order_relaxed);
+      if (!Valid(in->start, in->end)) {
+        untimed_kernels_.fetch_add(1, std::memory_order_relaxed);
+        return;
+      }
+      abi::KernelRecord& out = data.kernel;
+      out.type = static_cast<uint16_t>(DataType::kKernel);
+      out.device = static_cast<uint16_t>(in->deviceId);
+      out.name_id = KernelName(in->name, in->graphId == 0 ? in->correlationId : 0);
+      out.start_ns = in->start;
+      out.end_ns = in->end;
+      out.correlation_id = no_graph_ids && in->graphId != 0 ? 0 : in->correlationId;
+      out.stream = in->streamId;
+      out.grid_x = static_cast<uint32_t>(in->gridX);
+      out.grid_y = Clamp16(in->gridY);
+      out.grid_z = Clamp16(in->gridZ);
+      out.block_x = Clamp16(in->blockX);
+      out.block_y = Clamp16(in->blockY);
+      out.block_z = Clamp16(in->blockZ);
+      out.registers_per_thread = in->registersPerThread;
+      out.context = in->contextId;
+      out.graph_id = in->graphId;
+      out.static_shared_bytes = static_cast<uint32_t>(in->staticSharedMemory);
+      out.dynamic_shared_bytes = static_cast<uint32_t>(in->dynamicSharedMemory);
+      break;
+    }
+    case CUPTI_ACTIVITY_KIND_MEMCPY: {
+      const Copy* in = reinterpret_cast<const Copy*>(record);
+      if (!FillCopy(*in, DataType::kCopy, &data.copy)) return;
+      data.copy.kind = in->copyKind;
+      break;
+    }
+    case CUPTI_ACTIVITY_KIND_MEMCPY2: {
+      const PeerCopy* in = reinterpret_cast<const PeerCopy*>(record);
+      if (!FillCopy(*in, DataType::kCopy, &data.copy)) return;
+      data.copy.kind = in->copyKind;
+      break;
+    }
+    case CUPTI_ACTIVITY_KIND_MEMSET:
+      if (!FillCopy(*reinterpret_cast<const Memset*>(record), DataType::kMemset, &data.copy))
+        return;
+      break;
+    case CUPTI_ACTIVITY_KIND_SYNCHRONIZATION: {
+      const Sync* in = reinterpret_cast<const Sync*>(record);
+      if (!Valid(in->start, in->end)) return;
+      abi::SyncRecord& out = data.sync;
+      out.type = static_cast<uint16_t>(DataType::kSync);
+      out.kind = static_cast<uint16_t>(in->type);
+      out.context = in->contextId;
+      out.start_ns = in->start;
+      out.end_ns = in->end;
+      out.correlation_id = in->correlationId;
+      out.stream = in->streamId;
+      out.event_id = in->cudaEventId;
+      break;
+    }
+    case CUPTI_ACTIVITY_KIND_GRAPH_TRACE: {
+      const Graph* in = reinterpret_cast<const Graph*>(record);
+      if (!Valid(in->start, in->end)) return;
+      abi::GraphRecord& out = data.graph;
+      out.type = static_cast<uint16_t>(DataType::kGraph);
+      out.device = static_cast<uint16_t>(in->deviceId);
+      out.graph_id = in->graphId;
+      listener_->OnCallRecord(in->correlationId, in->start);
+      out.start_ns = in->start;
+      out.end_ns = in->end;
+      out.correlation_id = in->correlationId;
+      out.stream = in->streamId;
+      out.context = in->contextId;
+      break;
+    }
+    case CUPTI_ACTIVITY_KIND_DRIVER:
+    case CUPTI_ACTIVITY_KIND_RUNTIME: {
+      const Api* in = reinterpret_cast<const Api*>(record);
+      if (!Valid(in->start, in->end)) return;
+      abi::ApiRecord& out = data.api;
+      out.type = static_cast<uint16_t>(DataType::kApi);
+      out.domain = static_cast<uint16_t>(record->kind == CUPTI_ACTIVITY_KIND_DRIVER
+                                             ? CUPTI_CB_DOMAIN_DRIVER_API
+                                             : CUPTI_CB_DOMAIN_RUNTIME_API);
+      out.cbid = in->cbid;
+      out.start_ns = in->start;
+      out.end_ns = in->end;
+      out.correlation_id = in->correlationId;
+      out.thread_id = in->threadId;
+      out.return_value = in->returnValue;
+      if (record->kind == CUPTI_ACTIVITY_KIND_DRIVER) {
+        if (const WatchedCall* call = FindWatchedCall(in->cbid); call != nullptr) {
+          out.op = static_cast<uint8_t>(call->op);
+          out.blocks = call->blocks ? 1 : 0;
+        }
+      }
+      break;
+    }
+    default:
+      ring_->Count(injection::RingCounter::kUnknownRecords, 1);
+      return;
+  }
+  ring_->WriteData(data);
+}
+
+}  // namespace seqpoint::inject

@@ -1,0 +1,134 @@
+// What of CUPTI is ours: taking it, giving it back, standing down for another profiler of the
+// process, and noticing that another tool has ended it.
+//
+// CUPTI serves one subscriber, and only the last one that registered its buffers gets records. A
+// tool may stop recording and keep its subscription; then its records can be had, and its callbacks
+// cannot.
+//
+// Threading: Take and Release from any thread; StillOurs and AskDriver from the helper thread; the
+// rest anywhere. All but the plain questions need the SwitchToken, and answer false where another
+// thread has it: try again. What is ours changes under the token's lock.
+// Ownership: refers to parts that outlive it.
+#ifndef SEQPOINT_INJECTION_CUPTI_OWNERSHIP_H_
+#define SEQPOINT_INJECTION_CUPTI_OWNERSHIP_H_
+
+#include <stdint.h>
+
+#include <atomic>
+
+#include "injection/base/features.h"
+#include "injection/cupti/activity.h"
+#include "injection/cupti/callbacks.h"
+#include "injection/cupti/captures.h"
+#include "injection/cupti/clock.h"
+#include "injection/cupti/contexts.h"
+#include "injection/cupti/stand_down_log.h"
+#include "injection/cupti/switch_token.h"
+
+namespace seqpoint::inject {
+
+// What uses CUPTI while it is ours. The thread that has the token calls these, in the order in
+// which they stand here. The defaults do nothing: an abstract class would need the C++ runtime.
+class CuptiUser {
+ public:
+  // CUPTI is ours for the first time.
+  virtual void Begin() {}
+  // Nobody saw what the program did while CUPTI was another tool's, who may have ended it.
+  virtual void Renew() {}
+  // What is ours has changed. `hole`: calls passed unseen. The lock is held.
+  virtual void OnChange(bool hole) {}
+  // Brings what is watched and recorded in line with what is ours now. `may_wait`: the calling
+  // thread is one of the application's and may wait for the GPU.
+  virtual void Switch(bool may_wait) {}
+  // Before CUPTI is given back: ends what is under way. False: that cannot be done now.
+  virtual bool Leave() { return true; }
+  // CUPTI was ended behind our back: what was under way comes to nothing. The lock is held. Returns
+  // the time of the last boundary.
+  virtual uint64_t Abandon() { return 0; }
+  virtual void ReportAbandoned() {}
+  // The number of the open iteration. Takes the lock.
+  virtual uint64_t Iteration() { return 0; }
+
+ protected:
+  ~CuptiUser() = default;
+};
+
+class CuptiOwnership {
+ public:
+  // Of records alone a tool's own subscription is left to it; then no calls are seen.
+  enum class Share : uint8_t { kNothing, kRecords, kAll };
+  enum class Library : uint8_t { kMissing, kFound, kNoGpu };  // kNoGpu: attached without CUDA
+
+  CuptiOwnership(Callbacks* callbacks, Activity* activity, Clock* clock, Contexts* contexts,
+                 Captures* captures, SwitchToken* token, StandDownLog* log, Features* features,
+                 CuptiUser* user)
+      : callbacks_(callbacks),
+        activity_(activity),
+        clock_(clock),
+        contexts_(contexts),
+        captures_(captures),
+        token_(token),
+        log_(log),
+        features_(features),
+        user_(user) {}
+
+  void SetLibrary(Library library) { library_.store(library); }
+  bool has_library() const { return library_.load() == Library::kFound; }
+  // The program uses no GPU.
+  bool has_nothing_to_leave() const { return library_.load() == Library::kNoGpu; }
+
+  Share share() const { return share_.load(); }
+  bool has_calls() const { return share() == Share::kAll; }
+  // The daemon wants CUPTI left alone, or does not any more.
+  void SetReleaseWanted(bool wanted) { release_wanted_.store(wanted, std::memory_order_relaxed); }
+  bool release_wanted() const { return release_wanted_.load(std::memory_order_relaxed); }
+  // CUPTI may be there for us later: nobody tried yet, or another tool had it.
+  bool may_be_had() const { return may_be_had_.load(std::memory_order_relaxed); }
+  // CUPTI is there, nobody wants it left alone, and not all of it is ours.
+  bool wants_more() const;
+
+  // Takes what can be had of CUPTI, unless somebody wants it left alone: share() says what.
+  bool Take(bool may_wait);
+  // Gives CUPTI back to the process: nothing is recorded, nobody subscribes. False, too, where
+  // something of ours is under way that cannot be ended now.
+  bool Release(bool may_wait);
+  // False: another tool ended CUPTI behind our back, and Take may take it again.
+  bool StillOurs();
+  // Asks the driver something, unless CUPTI is somebody else's: such calls would be in that tool's
+  // trace. False: not now.
+  template <typename Ask>
+  bool AskDriver(const Ask& ask) {
+    const Switching switching(token_);
+    if (!switching || share() == Share::kNothing) return false;
+    ask();
+    return true;
+  }
+  // For the benchmark, which plays CUPTI itself.
+  void Pretend(Share share) { share_.store(share); }
+
+ private:
+  void TakeNow(bool may_wait);
+  void Change(Share share, bool hole);
+  void NoteStandDown();
+
+  Callbacks* const callbacks_;
+  Activity* const activity_;
+  Clock* const clock_;
+  Contexts* const contexts_;
+  Captures* const captures_;
+  SwitchToken* const token_;
+  StandDownLog* const log_;
+  Features* const features_;
+  CuptiUser* const user_;
+  std::atomic<Library> library_{Library::kMissing};
+  std::atomic<Share> share_{Share::kNothing};
+  std::atomic<bool> may_be_had_{true};
+  std::atomic<bool> release_wanted_{false};
+  // Used by the thread that has the token.
+  bool begun_ = false;    // CUPTI was ours
+  bool refused_ = false;  // CUPTI was another tool's when it was asked for
+};
+
+}  // namespace seqpoint::inject
+
+#endif  // SEQPOINT_INJECTION_CUPTI_OWNERSHIP_H_

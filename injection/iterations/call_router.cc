@@ -1,0 +1,175 @@
+#include "injection/iterations/call_router.h"
+
+#include <string.h>
+
+#include <utility>
+
+namespace seqpoint::inject {
+namespace {
+
+using abi::Op;
+
+// While learning, the control block is looked at every 256 calls, and once in so long.
+constexpr uint64_t kPollMask = 255;
+constexpr uint64_t kPollEveryNs = 100'000'000;
+
+uint16_t Clamp16(uint32_t value) { return value < 0xFFFF ? static_cast<uint16_t>(value) : 0xFFFF; }
+
+abi::NameShape ShapeOf(const char* name) {
+  return name == nullptr ? abi::NameShape{} : abi::ShapeOfName(name, strlen(name));
+}
+
+// The number of the next learn record. The caller's lock makes it a plain addition.
+uint64_t TakeSequence(abi::RingHeader* header) {
+  const uint64_t sequence = __atomic_load_n(&header->call_sequence, __ATOMIC_RELAXED);
+  __atomic_store_n(&header->call_sequence, sequence + 1, __ATOMIC_RELAXED);
+  return sequence;
+}
+
+abi::MatchEvent EventOf(const Call& call, uint64_t name_hash, const abi::NameShape* shape) {
+  abi::MatchEvent event = {};
+  event.op = static_cast<uint8_t>(call.op);
+  event.has_payload = (call.flags & abi::kCallHasPayload) != 0;
+  event.grid_x = call.grid_x;
+  event.grid_y = call.grid_y;
+  event.grid_z = call.grid_z;
+  event.name_hash = name_hash;
+  event.bytes = call.bytes;
+  event.stream = call.stream;
+  if (shape != nullptr) {
+    event.name_hash = shape->hash;
+    event.digits = shape->digits;
+    event.digit_runs = static_cast<uint8_t>(shape->digit_runs);
+  }
+  return event;
+}
+
+}  // namespace
+
+// NVTX names are matched by their shape, and need a number only where calls are recorded: a program
+// that numbers its iterations would fill the table.
+NameRef CallRouter::NameOf(const Call& call) {
+  if (call.op == Op::kLaunch) {
+    const NameRef name = names_->InternKernel(call.name);
+    if (launch_names_->needed()) launch_names_->Add(call.correlation_id, name.id);
+    return name;
+  }
+  return !IsNvtx(call.op) || learning() ? names_->Intern(call.name) : NameRef{};
+}
+
+void CallRouter::OnCall(const Call& call) {
+  // The ring is not there in a child that was forked past every handler.
+  if (!state_->Watches(call.op) || !ring_->active()) return;
+  if (call.context != nullptr && !contexts_->any()) contexts_->Add(call.context);
+  const NameRef name = NameOf(call);
+  // Shaping takes longer than anything that holds the lock.
+  abi::NameShape shape;
+  bool shaped = IsNvtx(call.op) && state_->matching.load(std::memory_order_relaxed);
+  if (shaped) shape = ShapeOf(call.name);
+
+  DeferredActions actions = {};
+  bool learn = false;
+  uint8_t more_flags = 0;
+  uint64_t number = 0;
+  {
+    LockGuard lock(&state_->lock);
+    if (token_->stopped()) return;
+    learn = state_->level == abi::Level::kLearn;
+    if (std::exchange(state_->after_hole, false)) more_flags |= abi::kCallAfterHole;
+    number = learn ? TakeSequence(ring_->header()) : state_->calls;
+    ++state_->calls;
+    if (call.context != nullptr) {
+      cost_->Count(state_->level);
+      if (call.end_ns != 0 && !events_->WaitedForWork(call)) more_flags |= abi::kCallNoEnd;
+      events_->OnCudaCall(call);
+    }
+    if (state_->has_rule()) {
+      if (call.end_ns != 0 && (more_flags & abi::kCallNoEnd) == 0) events_->WriteSync(call);
+      if (IsNvtx(call.op) && !shaped) {  // the rule came just now
+        shape = ShapeOf(call.name);
+        shaped = true;
+      }
+      Match(call, EventOf(call, name.hash, shaped ? &shape : nullptr), number, &actions);
+    } else if (!token_->taken() && captures_->count() == 0 &&
+               ((state_->calls & kPollMask) == 0 || call.begin_ns > polled_ns_ + kPollEveryNs)) {
+      polled_ns_ = call.begin_ns;
+      actions.apply = control_->Changed();
+    }
+    if (actions.any()) token_->Take();
+  }
+  if (learn) WriteCall(call, name.id, number, more_flags);
+  if (actions.any()) levels_->Perform(call.context, actions);
+  if (actions.boundary) call_watch_->Look();
+  // The launch that opened the measurement is in it, the one that closed it is not.
+  if (kernels_->listing()) kernels_->OnCall(call.context, call.op, name.id);
+}
+
+// Holds the lock.
+void CallRouter::Match(const Call& call, const abi::MatchEvent& event, uint64_t number,
+                       DeferredActions* actions) {
+  // Steps are taken for granted: if the call is a boundary, the iteration that ends there had one.
+  if (steps_->assumes() && state_->matcher.Begins(event)) {
+    if (const uint32_t flags = state_->matcher.StepNow(); flags != 0) {
+      events_->OnMatched(call, number, flags, actions);
+    }
+  }
+  if (const uint32_t flags = state_->matcher.OnEvent(event); flags != 0) {
+    events_->OnMatched(call, number, flags, actions);
+  }
+  if (IsWork(call.op)) window_->OnWork();
+}
+
+void CallRouter::WriteCall(const Call& call, uint32_t name_id, uint64_t number,
+                           uint8_t more_flags) {
+  abi::DataRecord record;
+  abi::CallRecord& out = record.call;
+  out.type = static_cast<uint16_t>(abi::DataType::kCall);
+  out.op = static_cast<uint8_t>(call.op);
+  out.flags = call.flags | more_flags;
+  out.name_id = name_id;
+  out.sequence = number;
+  out.api_ns = call.begin_ns;
+  out.grid_x = call.grid_x;
+  out.grid_y = Clamp16(call.grid_y);
+  out.grid_z = Clamp16(call.grid_z);
+  out.block_x = Clamp16(call.block_x);
+  out.block_y = Clamp16(call.block_y);
+  out.block_z = Clamp16(call.block_z);
+  out.context = call.context_uid;
+  out.stream = call.stream;
+  out.bytes = call.end_ns != 0 ? call.end_ns - call.begin_ns : call.bytes;
+  out.thread_id = ThreadId();
+  out.correlation_id = call.correlation_id;
+  ring_->WriteData(record);
+}
+
+void CallRouter::OnBlocked(const Call& call) {
+  if (!state_->Watches(call.op)) return;
+  LockGuard lock(&state_->lock);
+  if (token_->stopped() || !state_->has_rule() || !events_->WaitedForWork(call)) return;
+  events_->WriteSync(call);
+}
+
+void CallRouter::CheckClock() {
+  LockGuard lock(&state_->lock);
+  if (token_->stopped() || state_->level == abi::Level::kReleased) return;
+  const bool learn = state_->level == abi::Level::kLearn;
+  events_->NoteClock(learn ? ring_->header()->call_sequence : state_->calls);
+}
+
+int CallRouter::WantsOperators(int64_t length[2]) {
+  LockGuard lock(&state_->lock);
+  return window_->WantsOperators(length);
+}
+
+bool CallRouter::WantsCounters() {
+  LockGuard lock(&state_->lock);
+  return window_->WantsCounters();
+}
+
+void CallRouter::Distort() {
+  LockGuard lock(&state_->lock);
+  state_->distorted = true;
+}
+
+}  // namespace seqpoint::inject

@@ -1,0 +1,99 @@
+// The stream of the application's calls: numbers them, records them while learning, and runs them
+// through the rule's matcher.
+//
+// Every watched call of any thread passes OnCall. Under one short lock it takes its number and goes
+// through the matcher; events of an iteration are written there, in order. What needs CUPTI (a
+// window, a counter range, another level) is done after the lock is released, by the thread that
+// met the event, if it got the SwitchToken.
+//
+// Cost: at *learn* a call takes one clock read, one ring record and two atomic exchanges; at *mark*
+// only the operations that the rule names get here at all.
+//
+// Threading: any thread; CheckClock by the helper thread. Ownership: refers to the other parts.
+#ifndef SEQPOINT_INJECTION_ITERATIONS_CALL_ROUTER_H_
+#define SEQPOINT_INJECTION_ITERATIONS_CALL_ROUTER_H_
+
+#include <stdint.h>
+
+#include "injection/base/call.h"
+#include "injection/base/launch_names.h"
+#include "injection/base/names.h"
+#include "injection/counters/kernel_ranges.h"
+#include "injection/cupti/call_watch.h"
+#include "injection/cupti/captures.h"
+#include "injection/cupti/contexts.h"
+#include "injection/cupti/switch_token.h"
+#include "injection/iterations/call_cost.h"
+#include "injection/iterations/control_mirror.h"
+#include "injection/iterations/iteration_events.h"
+#include "injection/iterations/level_switch.h"
+#include "injection/iterations/measurement_window.h"
+#include "injection/iterations/state.h"
+#include "injection/iterations/step_account.h"
+#include "injection/ring/writer.h"
+
+namespace seqpoint::inject {
+
+class CallRouter {
+ public:
+  CallRouter(IterationState* state, IterationEvents* events, MeasurementWindow* window,
+             const StepAccount* steps, LevelSwitch* levels, const ControlMirror* control,
+             SwitchToken* token, CallCost* cost, Names* names, LaunchNames* launch_names,
+             Contexts* contexts, const Captures* captures, KernelRanges* kernels,
+             CallWatch* call_watch, injection::RingWriter* ring)
+      : state_(state),
+        events_(events),
+        window_(window),
+        steps_(steps),
+        levels_(levels),
+        control_(control),
+        token_(token),
+        cost_(cost),
+        names_(names),
+        launch_names_(launch_names),
+        contexts_(contexts),
+        captures_(captures),
+        kernels_(kernels),
+        call_watch_(call_watch),
+        ring_(ring) {}
+
+  bool learning() const { return state_->learning.load(std::memory_order_relaxed); }
+
+  void OnCall(const Call& call);
+  // A blocking copy, already reported by OnCall, returned.
+  void OnBlocked(const Call& call);
+  // Looks whether the system's clock was set.
+  void CheckClock();
+  // As MeasurementWindow says.
+  int WantsOperators(int64_t length[2]);
+  bool WantsCounters();
+  // The time of the open iteration is of no use: somebody slows it down.
+  void Distort();
+
+ private:
+  NameRef NameOf(const Call& call);
+  void Match(const Call& call, const abi::MatchEvent& event, uint64_t number,
+             DeferredActions* actions);
+  void WriteCall(const Call& call, uint32_t name_id, uint64_t number, uint8_t more_flags);
+
+  IterationState* const state_;
+  IterationEvents* const events_;
+  MeasurementWindow* const window_;
+  const StepAccount* const steps_;
+  LevelSwitch* const levels_;
+  const ControlMirror* const control_;
+  SwitchToken* const token_;
+  CallCost* const cost_;
+  Names* const names_;
+  LaunchNames* const launch_names_;
+  Contexts* const contexts_;
+  const Captures* const captures_;
+  KernelRanges* const kernels_;
+  CallWatch* const call_watch_;
+  injection::RingWriter* const ring_;
+  uint64_t polled_ns_ = 0;
+};
+
+}  // namespace seqpoint::inject
+
+#endif  // SEQPOINT_INJECTION_ITERATIONS_CALL_ROUTER_H_

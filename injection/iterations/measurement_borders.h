@@ -1,0 +1,77 @@
+// Opens and closes the windows that MeasurementWindow decides on: the part that calls CUPTI.
+// Threading: the thread that has the SwitchToken, without IterationState's lock; OnCaptureBegin and
+// OnContextDestroy on the thread that meets them; Readiness under the lock.
+#ifndef SEQPOINT_INJECTION_ITERATIONS_MEASUREMENT_BORDERS_H_
+#define SEQPOINT_INJECTION_ITERATIONS_MEASUREMENT_BORDERS_H_
+
+#include <cuda.h>
+#include <stdint.h>
+
+#include "injection/counters/counters.h"
+#include "injection/cupti/activity.h"
+#include "injection/cupti/captures.h"
+#include "injection/cupti/contexts.h"
+#include "injection/cupti/ownership.h"
+#include "injection/cupti/switch_token.h"
+#include "injection/iterations/measurement_window.h"
+#include "injection/iterations/state.h"
+#include "injection/iterations/watch_switch.h"
+#include "injection/ring/writer.h"
+
+namespace seqpoint::inject {
+
+class MeasurementBorders final : public Readiness {
+ public:
+  MeasurementBorders(IterationState* state, MeasurementWindow* window, WatchSwitch* watch,
+                     SwitchToken* token, const CuptiOwnership* ownership, Captures* captures,
+                     Contexts* contexts, Activity* activity, Counters* counters, const Clock* clock,
+                     injection::RingWriter* ring)
+      : state_(state),
+        window_(window),
+        watch_(watch),
+        token_(token),
+        ownership_(ownership),
+        captures_(captures),
+        contexts_(contexts),
+        activity_(activity),
+        counters_(counters),
+        clock_(clock),
+        ring_(ring) {}
+
+  bool CanBegin(uint16_t config_id) override;
+  bool CanCount(uint16_t config_id) override { return counters_->CanBeHad(config_id); }
+  bool OfKernels(uint16_t config_id) override { return counters_->OfKernels(config_id); }
+
+  // `known`: the calling thread's current context where CUPTI told it, else null.
+  void Open(CUcontext known);
+  // The measurement that closing() holds.
+  void Close(CUcontext known);
+  // Tells the daemon of closing(), which comes to nothing without being closed.
+  void ReportAborted();
+  // A counter measurement, the one that closing() holds, came to nothing.
+  void ReportFailure(uint32_t status);
+
+  // A stream capture begins: waits for what would break it.
+  void OnCaptureBegin(CUcontext context);
+  // A context is about to go: ends an open measurement while that is still possible.
+  void OnContextDestroy(CUcontext context);
+
+ private:
+  void WriteWindow(uint64_t end_ns, uint32_t status);
+
+  IterationState* const state_;
+  MeasurementWindow* const window_;
+  WatchSwitch* const watch_;
+  SwitchToken* const token_;
+  const CuptiOwnership* const ownership_;
+  Captures* const captures_;
+  Contexts* const contexts_;
+  Activity* const activity_;
+  Counters* const counters_;
+  const Clock* const clock_;
+  injection::RingWriter* const ring_;
+};
+
+}  // namespace seqpoint::inject
+
+#endif  // SEQPOINT_INJECTION_ITERATIONS_MEASUREMENT_BORDERS_H_

@@ -1,0 +1,49 @@
+// Sets of operations, a bit per abi::Op, and what a rule or a level wants watched and recorded.
+// Threading: pure functions.
+#ifndef SEQPOINT_INJECTION_ITERATIONS_OP_SETS_H_
+#define SEQPOINT_INJECTION_ITERATIONS_OP_SETS_H_
+
+#include <stdint.h>
+
+#include "injection/abi/control.h"
+#include "injection/abi/records.h"
+
+namespace seqpoint::inject {
+
+constexpr uint32_t OpBit(abi::Op op) { return 1u << static_cast<uint32_t>(op); }
+
+// What a GPU's counters see. Copies to and from the host are left out: they are what begins an
+// iteration, run on engines of their own, and move next to nothing compared with the kernels.
+inline constexpr uint32_t kWorkOps = OpBit(abi::Op::kLaunch) | OpBit(abi::Op::kGraphLaunch) |
+                                     OpBit(abi::Op::kMemset) | OpBit(abi::Op::kCopyD2D);
+// Where an iteration leaves no time stamp, when the host waited for the GPU tells times; the others
+// tell what it waited for.
+inline constexpr uint32_t kWaitOps = OpBit(abi::Op::kStreamSync) | OpBit(abi::Op::kEventSync) |
+                                     OpBit(abi::Op::kContextSync) | OpBit(abi::Op::kCopyD2H) |
+                                     OpBit(abi::Op::kEventRecord);
+inline constexpr uint32_t kAllOps = (OpBit(abi::Op::kCount) - 1) & ~1u;
+inline constexpr uint32_t kNvtxOps =
+    OpBit(abi::Op::kNvtxPush) | OpBit(abi::Op::kNvtxPop) | OpBit(abi::Op::kNvtxMark);
+// What is seen without CUPTI.
+inline constexpr uint32_t kHostOps = kNvtxOps | OpBit(abi::Op::kMark) | OpBit(abi::Op::kForward) |
+                                     OpBit(abi::Op::kFeature) | OpBit(abi::Op::kStep);
+
+constexpr bool IsWork(abi::Op op) { return (kWorkOps & OpBit(op)) != 0; }
+constexpr bool IsNvtx(abi::Op op) { return (kNvtxOps & OpBit(op)) != 0; }
+constexpr bool IsWatching(abi::Level level) {
+  return level != abi::Level::kPaused && level != abi::Level::kReleased;
+}
+
+// The activity kind that records the rule's clock event; 0: none does.
+uint32_t KindOfClock(const abi::Rule& rule);
+// Activity kinds that a level other than *trace* keeps on. At *mark* the kind of the rule's clock
+// event, if that is a rare one: its GPU start is the time of the iteration.
+uint32_t KindsOfLevel(abi::Level level, const abi::Rule& rule);
+// Some of what the rule must see are calls of the CUDA driver.
+bool NeedsDriver(const abi::Rule& rule);
+// Its lengths are known only with the last micro-step or with the step itself.
+bool DecidesLate(const abi::Rule& rule);
+
+}  // namespace seqpoint::inject
+
+#endif  // SEQPOINT_INJECTION_ITERATIONS_OP_SETS_H_

@@ -1,0 +1,81 @@
+// What is watched and recorded: the operations that must reach CallRouter, and CUPTI's activity
+// kinds, as they follow from level, rule, open measurement and what of CUPTI is ours.
+// Threading: WantedOps, Update and TraceKinds under IterationState's lock; Apply and WatchLaunches
+// by the thread that has the SwitchToken, without it; the rest by either.
+#ifndef SEQPOINT_INJECTION_ITERATIONS_WATCH_SWITCH_H_
+#define SEQPOINT_INJECTION_ITERATIONS_WATCH_SWITCH_H_
+
+#include <stdint.h>
+
+#include "injection/base/launch_names.h"
+#include "injection/cupti/activity.h"
+#include "injection/cupti/callbacks.h"
+#include "injection/cupti/captures.h"
+#include "injection/cupti/contexts.h"
+#include "injection/cupti/ownership.h"
+#include "injection/iterations/measurement_window.h"
+#include "injection/iterations/state.h"
+#include "injection/iterations/step_account.h"
+#include "injection/ring/writer.h"
+
+namespace seqpoint::inject {
+
+class WatchSwitch {
+ public:
+  WatchSwitch(IterationState* state, const MeasurementWindow* window, const StepAccount* steps,
+              const CuptiOwnership* ownership, Callbacks* callbacks, Activity* activity,
+              const Contexts* contexts, const Captures* captures, const LaunchNames* launch_names,
+              const Clock* clock, injection::RingWriter* ring)
+      : state_(state),
+        window_(window),
+        steps_(steps),
+        ownership_(ownership),
+        callbacks_(callbacks),
+        activity_(activity),
+        contexts_(contexts),
+        captures_(captures),
+        launch_names_(launch_names),
+        clock_(clock),
+        ring_(ring) {}
+
+  // The operations that must reach CallRouter.
+  uint32_t WantedOps() const;
+  // Lets them, where CUPTI's callbacks for them are on.
+  void Update() { state_->watched.store(WantedOps(), std::memory_order_relaxed); }
+  // Brings callback ids and activity kinds in line. `may_wait`: the calling thread is one of the
+  // application's and may wait for the GPU.
+  void Apply(bool may_wait);
+  // The same for callback ids alone: launches are to be listed, or not any more.
+  void WatchLaunches();
+
+  // Activity kinds while iterations are traced, and those outside of windows, as applied last.
+  uint32_t TraceKinds() const;
+  uint32_t applied_kinds() const { return applied_kinds_; }
+  // Are kernels named by their launches? See LaunchNames.
+  bool NamesLaunches() const { return launch_names_->needed() && activity_->traces(); }
+  // Graphs may be there of a time when graphs were not recorded.
+  void ExpectEarlyGraphs() { early_graphs_ = true; }
+  // Traced iterations would lack such graphs, as the rule's clock needs records of whole ones.
+  bool HidesGraphs() const;
+
+ private:
+  uint32_t WantedKinds() const;
+
+  IterationState* const state_;
+  const MeasurementWindow* const window_;
+  const StepAccount* const steps_;
+  const CuptiOwnership* const ownership_;
+  Callbacks* const callbacks_;
+  Activity* const activity_;
+  const Contexts* const contexts_;
+  const Captures* const captures_;
+  const LaunchNames* const launch_names_;
+  const Clock* const clock_;
+  injection::RingWriter* const ring_;
+  uint32_t applied_kinds_ = 0;
+  bool early_graphs_ = false;
+};
+
+}  // namespace seqpoint::inject
+
+#endif  // SEQPOINT_INJECTION_ITERATIONS_WATCH_SWITCH_H_
