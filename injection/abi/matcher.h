@@ -186,7 +186,8 @@ class Matcher {
   uint32_t EndMicroStep();
 
   Rule rule_;
-  uint32_t pattern_ops_;
+  uint32_t pattern_ops_;     // that some pattern of the rule names
+  uint32_t length_ops_;      // that one of a length names
   uint32_t boundary_count_;  // occurrences since the last step
   uint32_t confirm_count_, step_count_, clock_count_;
   uint64_t iteration_;
@@ -211,6 +212,10 @@ inline void Matcher::SetRule(const Rule& rule, uint64_t next_iteration, bool ins
       &rule_.clock,    &rule_.length[0].pattern, &rule_.length[1].pattern};
   for (const EventPattern* pattern : patterns) {
     if (pattern->op != 0) pattern_ops_ |= 1u << (pattern->op & 31);
+  }
+  length_ops_ = 0;
+  for (uint32_t i = 0; i < rule_.length_count; ++i) {
+    length_ops_ |= 1u << (rule_.length[i].pattern.op & 31);
   }
   boundary_count_ = confirm_count_ = step_count_ = clock_count_ = 0;
   if ((rule_.step.match & kMatchAnchored) != 0) {
@@ -275,7 +280,7 @@ inline uint32_t Matcher::Evaluate(const MatchEvent& event) {
   }
   // Lengths with lag are known at the candidate, the others when their event comes.
   const bool candidate = (flags & (kMatchedBoundary | kMatchedMicroStep)) != 0;
-  const bool read = ReadLengths(event);
+  const bool read = (length_ops_ >> (event.op & 31) & 1) != 0 && ReadLengths(event);
   if (open() && (candidate || read) && rule_.length_count > 0 &&
       micro_steps_ >= rule_.micro_steps && !LengthPending()) {
     const uint32_t all = (1u << rule_.length_count) - 1;

@@ -14,9 +14,6 @@
 namespace seqpoint::inject {
 namespace {
 
-// Plain data, so no constructor runs; initial-exec, so a first use in a callback allocates nothing.
-__attribute__((tls_model("initial-exec"))) __thread ThreadState t_state;
-
 uint64_t ClockNs(clockid_t clock) {
   timespec now;
   clock_gettime(clock, &now);
@@ -35,12 +32,11 @@ void FutexWake(std::atomic<uint32_t>* word) {
 uint64_t RealNs() { return ClockNs(CLOCK_REALTIME); }
 uint64_t MonotonicNs() { return ClockNs(CLOCK_MONOTONIC); }
 
-ThreadState* Thread() { return &t_state; }
+__thread ThreadState t_state;
 
-uint32_t ThreadId() {
-  ThreadState* state = &t_state;
-  if (state->tid == 0) state->tid = static_cast<uint32_t>(syscall(SYS_gettid));
-  return state->tid;
+uint32_t AskThreadId() {
+  t_state.tid = static_cast<uint32_t>(syscall(SYS_gettid));
+  return t_state.tid;
 }
 
 void SpinLock::Wait() { TryLock(UINT64_MAX); }

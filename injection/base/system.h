@@ -14,7 +14,6 @@ namespace seqpoint::inject {
 
 uint64_t RealNs();       // CLOCK_REALTIME
 uint64_t MonotonicNs();  // CLOCK_MONOTONIC
-uint32_t ThreadId();     // gettid, remembered per thread
 
 // A lock of one word for sections of well under a microsecond, zero-initialised, so that it needs
 // no constructor and a forked child may simply forget it. One read-modify-write to take, a plain
@@ -65,7 +64,12 @@ struct ThreadState {
   bool helper;             // this is the helper thread
   uint32_t listed_launch;  // KernelRanges: the measurement that the launch under way is of; 0: none
 };
-ThreadState* Thread();
+// Plain data, so no constructor runs; initial-exec, so a first use in a callback allocates nothing.
+extern __thread ThreadState t_state
+    __attribute__((tls_model("initial-exec"), visibility("hidden")));
+inline ThreadState* Thread() { return &t_state; }
+uint32_t AskThreadId();  // gettid, remembered per thread
+inline uint32_t ThreadId() { return t_state.tid != 0 ? t_state.tid : AskThreadId(); }
 
 // Marks the calls of this scope as ours.
 class InsideScope {

@@ -48,65 +48,17 @@ abi::MatchEvent EventOf(const Call& call, uint64_t name_hash, const abi::NameSha
 
 // NVTX names are matched by their shape, and need a number only where calls are recorded: a program
 // that numbers its iterations would fill the table.
-NameRef CallRouter::NameOf(const Call& call) {
-  if (call.op == Op::kLaunch) {
-    const NameRef name = names_->InternKernel(call.name);
-    if (launch_names_->needed()) launch_names_->Add(call.correlation_id, name.id);
-    return name;
-  }
-  return !IsNvtx(call.op) || learning() ? names_->Intern(call.name) : NameRef{};
-}
-
-void CallRouter::OnCall(const Call& call) {
-  // The ring is not there in a child that was forked past every handler.
-  if (!state_->Watches(call.op) || !ring_->active()) return;
-  if (call.context != nullptr && !contexts_->any()) contexts_->Add(call.context);
-  const NameRef name = NameOf(call);
-  // Shaping takes longer than anything that holds the lock.
-  abi::NameShape shape;
-  bool shaped = IsNvtx(call.op) && state_->matching.load(std::memory_order_relaxed);
-  if (shaped) shape = ShapeOf(call.name);
-
-  DeferredActions actions = {};
-  bool learn = false;
-  uint8_t more_flags = 0;
-  uint64_t number = 0;
-  {
-    LockGuard lock(&state_->lock);
-    if (token_->stopped()) return;
-    learn = state_->level == abi::Level::kLearn;
-    if (std::exchange(state_->after_hole, false)) more_flags |= abi::kCallAfterHole;
-    number = learn ? TakeSequence(ring_->header()) : state_->calls;
-    ++state_->calls;
-    if (call.context != nullptr) {
-      cost_->Count(state_->level);
-      if (call.end_ns != 0 && !events_->WaitedForWork(call)) more_flags |= abi::kCallNoEnd;
-      events_->OnCudaCall(call);
-    }
-    if (state_->has_rule()) {
-      if (call.end_ns != 0 && (more_flags & abi::kCallNoEnd) == 0) events_->WriteSync(call);
-      if (IsNvtx(call.op) && !shaped) {  // the rule came just now
-        shape = ShapeOf(call.name);
-        shaped = true;
-      }
-      Match(call, EventOf(call, name.hash, shaped ? &shape : nullptr), number, &actions);
-    } else if (!token_->taken() && captures_->count() == 0 &&
-               ((state_->calls & kPollMask) == 0 || call.begin_ns > polled_ns_ + kPollEveryNs)) {
-      polled_ns_ = call.begin_ns;
-      actions.apply = control_->Changed();
-    }
-    if (actions.any()) token_->Take();
-  }
-  if (learn) WriteCall(call, name.id, number, more_flags);
-  if (actions.any()) levels_->Perform(call.context, actions);
-  if (actions.boundary) call_watch_->Look();
-  // The launch that opened the measurement is in it, the one that closed it is not.
-  if (kernels_->listing()) kernels_->OnCall(call.context, call.op, name.id);
+inline NameRef CallRouter::NameOf(const Call& call, bool nvtx) {
+  // Each return is the caller's own object: a copy would wait for the parts that were written to
+  // it.
+  if (call.op == Op::kLaunch) return names_->InternKernel(call.name);
+  if (!nvtx || learning()) return names_->Intern(call.name);
+  return {};
 }
 
 // Holds the lock.
-void CallRouter::Match(const Call& call, const abi::MatchEvent& event, uint64_t number,
-                       DeferredActions* actions) {
+inline void CallRouter::Match(const Call& call, const abi::MatchEvent& event, uint64_t number,
+                              DeferredActions* actions) {
   // Steps are taken for granted: if the call is a boundary, the iteration that ends there had one.
   if (steps_->assumes() && state_->matcher.Begins(event)) {
     if (const uint32_t flags = state_->matcher.StepNow(); flags != 0) {
@@ -116,11 +68,10 @@ void CallRouter::Match(const Call& call, const abi::MatchEvent& event, uint64_t 
   if (const uint32_t flags = state_->matcher.OnEvent(event); flags != 0) {
     events_->OnMatched(call, number, flags, actions);
   }
-  if (IsWork(call.op)) window_->OnWork();
 }
 
-void CallRouter::WriteCall(const Call& call, uint32_t name_id, uint64_t number,
-                           uint8_t more_flags) {
+inline void CallRouter::WriteCall(const Call& call, uint32_t name_id, uint64_t number,
+                                  uint8_t more_flags) {
   abi::DataRecord record;
   abi::CallRecord& out = record.call;
   out.type = static_cast<uint16_t>(abi::DataType::kCall);
@@ -141,6 +92,60 @@ void CallRouter::WriteCall(const Call& call, uint32_t name_id, uint64_t number,
   out.thread_id = ThreadId();
   out.correlation_id = call.correlation_id;
   ring_->WriteData(record);
+}
+
+void CallRouter::OnCall(const Call& call) {
+  IterationState* const state = state_;  // stays in a register
+  // The ring is not there in a child that was forked past every handler.
+  const uint32_t bit = OpBit(call.op);
+  if ((state->watched.load(std::memory_order_relaxed) & bit) == 0 || !ring_->active()) return;
+  if (call.context != nullptr && !contexts_->any()) contexts_->Add(call.context);
+  const bool nvtx = (bit & kNvtxOps) != 0;
+  const NameRef name = NameOf(call, nvtx);
+  if (call.op == Op::kLaunch && launch_names_->needed()) {
+    launch_names_->Add(call.correlation_id, name.id);
+  }
+  // Shaping takes longer than anything that holds the lock.
+  abi::NameShape shape;
+  bool shaped = nvtx && state->matching.load(std::memory_order_relaxed);
+  if (shaped) shape = ShapeOf(call.name);
+
+  DeferredActions actions = {};
+  bool learn = false;
+  uint8_t more_flags = 0;
+  uint64_t number = 0;
+  {
+    LockGuard lock(&state->lock);
+    if (token_->stopped()) return;
+    learn = state->level == abi::Level::kLearn;
+    if (std::exchange(state->after_hole, false)) more_flags |= abi::kCallAfterHole;
+    number = learn ? TakeSequence(ring_->header()) : state->calls;
+    ++state->calls;
+    if (call.context != nullptr) {
+      cost_->Count(state->level);
+      if (call.end_ns != 0 && !events_->WaitedForWork(call)) more_flags |= abi::kCallNoEnd;
+      events_->OnCudaCall(call);
+    }
+    if (state->has_rule()) {
+      if (call.end_ns != 0 && (more_flags & abi::kCallNoEnd) == 0) events_->WriteSync(call);
+      if (nvtx && !shaped) {  // the rule came just now
+        shape = ShapeOf(call.name);
+        shaped = true;
+      }
+      Match(call, EventOf(call, name.hash, shaped ? &shape : nullptr), number, &actions);
+      if ((bit & kWorkOps) != 0) window_->OnWork();
+    } else if (!token_->taken() && captures_->count() == 0 &&
+               ((state->calls & kPollMask) == 0 || call.begin_ns > polled_ns_ + kPollEveryNs)) {
+      polled_ns_ = call.begin_ns;
+      actions.apply = control_->Changed();
+    }
+    if (actions.any()) token_->Take();
+  }
+  if (learn) WriteCall(call, name.id, number, more_flags);
+  if (actions.any()) levels_->Perform(call.context, actions);
+  if (actions.boundary) call_watch_->Look();
+  // The launch that opened the measurement is in it, the one that closed it is not.
+  if (kernels_->listing()) kernels_->OnCall(call.context, call.op, name.id);
 }
 
 void CallRouter::OnBlocked(const Call& call) {

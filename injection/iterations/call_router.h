@@ -71,10 +71,12 @@ class CallRouter {
   void Distort();
 
  private:
-  NameRef NameOf(const Call& call);
-  void Match(const Call& call, const abi::MatchEvent& event, uint64_t number,
-             DeferredActions* actions);
-  void WriteCall(const Call& call, uint32_t name_id, uint64_t number, uint8_t more_flags);
+  // Parts of OnCall: the price of every call.
+  [[gnu::always_inline]] inline NameRef NameOf(const Call& call, bool nvtx);
+  [[gnu::always_inline]] inline void Match(const Call& call, const abi::MatchEvent& event,
+                                           uint64_t number, DeferredActions* actions);
+  [[gnu::always_inline]] inline void WriteCall(const Call& call, uint32_t name_id, uint64_t number,
+                                               uint8_t more_flags);
 
   IterationState* const state_;
   IterationEvents* const events_;

@@ -28,8 +28,6 @@ inline constexpr uint32_t kNvtxOps =
 inline constexpr uint32_t kHostOps = kNvtxOps | OpBit(abi::Op::kMark) | OpBit(abi::Op::kForward) |
                                      OpBit(abi::Op::kFeature) | OpBit(abi::Op::kStep);
 
-constexpr bool IsWork(abi::Op op) { return (kWorkOps & OpBit(op)) != 0; }
-constexpr bool IsNvtx(abi::Op op) { return (kNvtxOps & OpBit(op)) != 0; }
 constexpr bool IsWatching(abi::Level level) {
   return level != abi::Level::kPaused && level != abi::Level::kReleased;
 }

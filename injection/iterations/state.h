@@ -28,21 +28,21 @@ class Lots {
 };
 
 struct IterationState {
+  // What every call reads stands together.
+  std::atomic<uint32_t> watched{0};  // bit per abi::Op that is of interest now
+  std::atomic<bool> learning{false};
+  std::atomic<bool> matching{false};  // there is a rule
   SpinLock lock;
-  abi::Matcher matcher;
   abi::Level level = abi::Level::kOff;
-  uint64_t calls = 0;        // watched ones, so far
   bool distorted = false;    // something was switched in the open iteration
   bool after_hole = false;   // the next call is the first after nothing was watched
+  uint64_t calls = 0;        // watched ones, so far
   uint64_t held_ns = 0;      // how long we held the application since the last boundary
   uint64_t boundary_ns = 0;  // API time of the last boundary; 0: none came
   uint64_t boundary_monotonic_ns = 0;
   uint64_t iteration_ns = 0;  // between the last two; 0: not known
   Lots lots;
-
-  std::atomic<uint32_t> watched{0};  // bit per abi::Op that is of interest now
-  std::atomic<bool> learning{false};
-  std::atomic<bool> matching{false};  // there is a rule
+  abi::Matcher matcher;
 
   // One relaxed load: the price of a call that nobody wants.
   bool Watches(abi::Op op) const {
