@@ -55,7 +55,7 @@ SEQPOINT_API int seqpoint_attach(int uses_gpu);
 SEQPOINT_API void seqpoint_forward(int training, uint32_t count, const char* const* names,
                                    const int64_t* values, uint64_t at_ns);
 
-/* More numbers of the batch of the last forward, of a module called beside the root. */
+/* More numbers of the batch of the last forward, of a module called outside of the root. */
 SEQPOINT_API void seqpoint_features(uint32_t count, const char* const* names, const int64_t* values,
                                     uint64_t at_ns);
 
@@ -63,14 +63,14 @@ SEQPOINT_API void seqpoint_features(uint32_t count, const char* const* names, co
  * forward. Forwards between two steps are micro-steps of one iteration. */
 SEQPOINT_API void seqpoint_step(uint64_t at_ns);
 
-/* Tells whoever asks about the job what the adapter found, in a sentence; `works`: 0 when it gave
+/* Tells whoever asks about the job what the adapter found, in one message; `works`: 0 when it gave
  * up and iterations are found without it. */
-SEQPOINT_API void seqpoint_describe(int works, const char* sentence);
+SEQPOINT_API void seqpoint_describe(int works, const char* message);
 
 /* How many batches of the program's data an iteration takes: 0: each of its training forwards takes
  * one, as is assumed; 1: one, however many forwards it has; -1: it is not known, and lengths that
- * the user gives then say nothing of when the run will end. Why, in a sentence. */
-SEQPOINT_API void seqpoint_batches(int per_iteration, const char* sentence);
+ * the user gives then say nothing of when the run will end. Why, in one message. */
+SEQPOINT_API void seqpoint_batches(int per_iteration, const char* message);
 
 /* Shall the operators of the iteration that has just begun be recorded (`seqpoint run
  * --operators`)? Then its length is that of a SeqPoint. Ask after seqpoint_forward. Answers how
@@ -81,15 +81,15 @@ SEQPOINT_API int seqpoint_wants_operators(int64_t length[2]);
  * is then used for nothing. */
 SEQPOINT_API void seqpoint_distort(void);
 
-/* Tells whoever asks about the job which operators were recorded, in a sentence; `works`: 0 when
+/* Tells whoever asks about the job which operators were recorded, in one message; `works`: 0 when
  * none are. */
-SEQPOINT_API void seqpoint_operators(int works, const char* sentence);
+SEQPOINT_API void seqpoint_operators(int works, const char* message);
 
 /* The process' rank among so many, where the environment (RANK, WORLD_SIZE) does not tell. Before
  * the first iteration; best before seqpoint_attach. */
 SEQPOINT_API void seqpoint_rank(int rank, int world_size);
 
-/* Another profiler of this process (`holder`, such as "torch.profiler"; null: not told) is about to
+/* Another profiler of this process (`holder`, such as "torch.profiler"; null: unknown) is about to
  * start. CUPTI serves one tool at a time: call this first, and its trace is complete. What is being
  * measured ends, our records are taken out, CUPTI is free. Until seqpoint_come_back, iterations are
  * found by NVTX ranges and marks only. Waits for the GPU, and for what another thread of the

@@ -40,7 +40,7 @@ struct EventPattern {
   uint8_t previous_op;
   uint8_t reserved;
   uint32_t every;  // take each `every`-th occurrence (0 and 1: all); those of the boundary are
-  uint32_t phase;  // counted anew after each step. `phase`: which one, from 0
+  uint32_t phase;  // counted again after each step. `phase`: which one, from 0
   uint32_t start;  // kMatchAnchored: the number of the process' first occurrence
   uint64_t name_hash;
   uint64_t previous_name_hash;

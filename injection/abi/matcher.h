@@ -18,53 +18,10 @@
 #include <stdint.h>
 
 #include "injection/abi/control.h"
+#include "injection/abi/names.h"
 #include "injection/abi/records.h"
 
 namespace seqpoint::abi {
-
-inline constexpr uint32_t kMaxDigitRuns = 4;
-
-// FNV-1a 64 of a name, as in NameEvent::name_hash. Kernel and graph names are matched by it.
-constexpr uint64_t NameHash(const char* text, size_t length) {
-  uint64_t hash = 0xcbf29ce484222325ull;
-  for (size_t i = 0; i < length; ++i) {
-    hash = (hash ^ static_cast<uint8_t>(text[i])) * 0x100000001b3ull;
-  }
-  return hash;
-}
-
-// NVTX names often carry a number ("step 17, 320 tokens"). They are matched by their shape: FNV-1a
-// of the name with each run of digits replaced by one '#'; the numbers are kept apart.
-struct NameShape {
-  uint64_t hash;
-  uint32_t digit_runs;  // valid entries of digits; later runs are not kept
-  int64_t digits[kMaxDigitRuns];
-};
-constexpr NameShape ShapeOfName(const char* text, size_t length) {
-  NameShape shape{0xcbf29ce484222325ull, 0, {}};
-  for (size_t i = 0; i < length;) {
-    char c = text[i++];
-    if (c >= '0' && c <= '9') {
-      uint64_t value = static_cast<uint64_t>(c - '0');
-      while (i < length && text[i] >= '0' && text[i] <= '9') {
-        if (value < 100000000000000000ull)
-          value = value * 10 + static_cast<uint64_t>(text[i] - '0');
-        ++i;
-      }
-      if (shape.digit_runs < kMaxDigitRuns) {
-        shape.digits[shape.digit_runs++] = static_cast<int64_t>(value);
-      }
-      c = '#';
-    }
-    shape.hash = (shape.hash ^ static_cast<uint8_t>(c)) * 0x100000001b3ull;
-  }
-  return shape;
-}
-
-// A grid as kMatchGrid compares it: CallRecord has 16 bits for y and z, too.
-constexpr uint64_t PackGrid(uint32_t x, uint32_t y, uint32_t z) {
-  return x | static_cast<uint64_t>(y & 0xffff) << 32 | static_cast<uint64_t>(z & 0xffff) << 48;
-}
 
 // One call, as the matcher sees it. Fields that an operation does not have are 0.
 struct MatchEvent {
@@ -78,8 +35,7 @@ struct MatchEvent {
   const int64_t* digits;  // NVTX: NameShape::digits; need not outlive the call
 };
 
-// Where the lengths of an iteration are sums over its micro-steps, those of each of them are told,
-// too.
+// Where the lengths of an iteration are sums over its micro-steps, those of each are reported, too.
 constexpr bool SumsLengths(const Rule& rule) {
   bool sums = rule.micro_steps > 1 && rule.length_count > 0;
   for (uint32_t i = 0; i < rule.length_count && i < 2; ++i) {
@@ -95,7 +51,7 @@ enum MatchedFlags : uint32_t {
   kMatchedBoundary = 2,   // a candidate for the begin of `iteration`
   kMatchedConfirmed = 4,  // with kMatchedBoundary: the rule has no step, the candidate is the begin
   kMatchedMicroStep = 8,  // a further micro-step of `iteration` begins; no boundary
-  kMatchedDecision = 16,  // the lengths of `iteration` are known (anew)
+  kMatchedDecision = 16,  // the lengths of `iteration` are known, or known again
   kMatchedClock = 32,     // this event's activity record carries the GPU start of `iteration`
 };
 
@@ -195,7 +151,7 @@ class Matcher {
   uint32_t micro_steps_;  // candidates of the open iteration
   uint8_t previous_op_;
   Phase phase_;
-  bool clocked_;  // since the last candidate or step
+  bool clock_seen_;  // since the last candidate or step
   Reading reading_[2];
   MatchResult result_;
 };
@@ -226,7 +182,7 @@ inline void Matcher::SetRule(const Rule& rule, uint64_t next_iteration, bool ins
   micro_steps_ = 0;
   previous_op_ = 0;
   phase_ = inside ? Phase::kInside : Phase::kNone;
-  clocked_ = false;
+  clock_seen_ = false;
   reading_[0] = reading_[1] = Reading{};
   result_ = MatchResult{};
 }
@@ -292,9 +248,9 @@ inline uint32_t Matcher::Evaluate(const MatchEvent& event) {
       flags |= kMatchedDecision;
     }
   }
-  if (!clocked_ && phase_ != Phase::kNone && phase_ != Phase::kInside &&
+  if (!clock_seen_ && phase_ != Phase::kNone && phase_ != Phase::kInside &&
       Matches(rule_.clock, event) && Take(rule_.clock, event, &clock_count_)) {
-    clocked_ = true;
+    clock_seen_ = true;
     flags |= kMatchedClock;
   }
   result_.iteration = iteration_;
@@ -314,7 +270,7 @@ inline uint32_t Matcher::OnStep() {
   const uint32_t flags = unseen ? 0 : EndMicroStep();
   ++iteration_;
   micro_steps_ = 0;
-  clocked_ = false;
+  clock_seen_ = false;
   phase_ = Phase::kStepped;
   return flags | kMatchedStep;
 }
@@ -377,7 +333,7 @@ inline uint32_t Matcher::OnCandidate() {
     return kMatchedMicroStep | ended;
   }
   micro_steps_ = 1;
-  clocked_ = false;
+  clock_seen_ = false;
   phase_ = rule_.step.op == 0 ? Phase::kConfirmed : Phase::kCandidate;
   return flags;
 }

@@ -2,7 +2,7 @@
 
 #include <stdarg.h>
 
-#include "injection/abi/matcher.h"
+#include "injection/abi/names.h"
 
 namespace seqpoint::inject {
 

@@ -16,7 +16,7 @@ namespace {
 
 constexpr size_t kCommandBytes = 2048;
 
-// As SetRank was told.
+// As SetRank said.
 std::atomic<int> g_rank{-1}, g_world_size{-1};
 // As the launcher says: the environment is read once, as the program may change it.
 std::atomic<int> g_launched_world_size{1};
@@ -65,8 +65,8 @@ void SetRank(int rank, int world_size) {
 }
 
 int WorldSize() {
-  const int told = g_world_size.load(std::memory_order_relaxed);
-  return told > 0 ? told : g_launched_world_size.load(std::memory_order_relaxed);
+  const int said = g_world_size.load(std::memory_order_relaxed);
+  return said > 0 ? said : g_launched_world_size.load(std::memory_order_relaxed);
 }
 
 void BuildHelloText(uint32_t cupti_version, int driver_version, HelloText* text) {

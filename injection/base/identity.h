@@ -15,13 +15,13 @@ using HelloText = Text<abi::kMaxHelloText>;
 // job: SEQPOINT_JOB, else the program's name (for an interpreter: its script's).
 // run_id: SEQPOINT_RUN_ID, TORCHELASTIC_RUN_ID, SLURM_JOB_ID with its restart count, else
 // pid and start time, so that runs without a launcher never mix.
-// rank, world_size: as SetRank was told; else, and local_rank, as torchrun, Slurm or Open MPI set
+// rank, world_size: as SetRank said; else, and local_rank, as torchrun, Slurm or Open MPI set
 // them, else 0, 1, 0.
 void BuildHelloText(uint32_t cupti_version, int driver_version, HelloText* text);
 
 // What the program itself knows of its place among the ranks. Negative: nothing.
 void SetRank(int rank, int world_size);
-// As SetRank was told, else as BuildHelloText found it; 1 before.
+// As SetRank said, else as BuildHelloText found it; 1 before.
 int WorldSize();
 
 }  // namespace seqpoint::inject

@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-#include "injection/abi/matcher.h"
+#include "injection/abi/names.h"
 #include "injection/abi/records.h"
 
 namespace seqpoint::inject {
@@ -64,7 +64,7 @@ NameRef Names::InternSlowly(const char* text, uint32_t capacity, AddressSlot* sl
   }
   Entry* entry = &entries_[id];
   if (!entry->announced) entry->announced = Announce(id);
-  // A name that the daemon was not told stays out of the fast path, so that it is told later.
+  // A name that was not announced stays out of the fast path, so that it is announced later.
   // So does a name that was cut: its copy does not tell it from others.
   if (entry->announced && length < kMaxText) {
     slot->store(reinterpret_cast<uint64_t>(text) << kIdBits | id, std::memory_order_release);

@@ -21,7 +21,7 @@ const char* CounterWayOut(uint32_t result) {
     case CUPTI_ERROR_OLD_PROFILER_API_INITIALIZED:
       return "the program itself uses CUPTI's old profiler; stop that use";
     case CUPTI_ERROR_NOT_INITIALIZED:
-      return "libnvperf_host.so was not found beside libcupti";
+      return "libnvperf_host.so was not found in the folder of libcupti";
     default:
       return nullptr;
   }

@@ -99,7 +99,7 @@ uint32_t Counters::RefuseKernels(const char* why) {
   return abi::kCountersNotTold;
 }
 
-void Counters::Decode(const Measured& measured) {
+void Counters::Decode(const abi::CountersEvent& measured) {
   measured_ = measured;
   state_.store(State::kDecoding, std::memory_order_release);
   helper_->Wake();
@@ -136,7 +136,7 @@ void Counters::Renew() {
   configs_.Forget();
   generation_ = 0;
   if (state_.load(std::memory_order_acquire) == State::kDecoding) {
-    abi::CountersEvent event = MeasuredEvent();
+    abi::CountersEvent event = measured_;
     event.status = abi::kCountersAborted;
     ring_->WriteEvent(abi::EventType::kCounters, &event, sizeof(event));
   }
@@ -202,16 +202,6 @@ void Counters::Prepare(CUcontext context, WantedConfigs* wanted, bool may_ask) {
   state_.store(State::kIdle, std::memory_order_release);
 }
 
-abi::CountersEvent Counters::MeasuredEvent() const {
-  abi::CountersEvent event = {};
-  event.iteration = measured_.iteration;
-  event.length[0] = measured_.length[0];
-  event.length[1] = measured_.length[1];
-  event.config_id = measured_.config_id;
-  event.stopped_ns = measured_.stopped_ns;
-  return event;
-}
-
 // False: the values are not there yet.
 bool Counters::DecodeNow(bool last) {
   InsideScope inside;
@@ -225,7 +215,7 @@ bool Counters::DecodeNow(bool last) {
     if (last) backend_->Expire();
     if (!backend_->Decode(active_, values, &status)) return false;
   }
-  abi::CountersEvent event = MeasuredEvent();
+  abi::CountersEvent event = measured_;
   event.count = status == abi::kCountersOk ? static_cast<uint16_t>(active_->count) : 0;
   event.status = status;
   abi::SampledEvent sampled = {};

@@ -46,14 +46,6 @@
 
 namespace seqpoint::inject {
 
-// A measured iteration whose values are still to be decoded.
-struct Measured {
-  uint64_t iteration;
-  int64_t length[2];
-  uint16_t config_id;
-  uint64_t stopped_ns;
-};
-
 class Counters final : public CallRecordListener {
  public:
   Counters(const Cupti* cupti, const CudaDriver* driver, const Names* names, Contexts* contexts,
@@ -82,7 +74,8 @@ class Counters final : public CallRecordListener {
   // `usual_ns`: how long the last iteration took; 0: not known.
   uint32_t Open(CUcontext context, CUcontext known, uint16_t config_id, uint64_t usual_ns);
   uint32_t Close(CUcontext known);
-  void Decode(const Measured& measured);
+  // Of a measured iteration: all but the values.
+  void Decode(const abi::CountersEvent& measured);
   void Discard();
   // Gives the range profiler of a context back before the context goes; waits for a decode that is
   // under way, at most a second.
@@ -105,7 +98,7 @@ class Counters final : public CallRecordListener {
   void OnCallRecord(uint32_t correlation_id, uint64_t start_ns) override {
     if (samples()) pm_.OnRecord(correlation_id, start_ns);
   }
-  // Launches are told to it while it lists them.
+  // It wants to see launches while it lists them.
   KernelRanges& kernels() { return kernels_; }
   // The ranges of the open measurement cannot be told apart. After several, none is tried.
   uint32_t RefuseKernels(const char* why);
@@ -124,7 +117,6 @@ class Counters final : public CallRecordListener {
   uint32_t Open(CUcontext context, uint64_t usual_ns);
   bool DecodeNow(bool last);
   uint32_t DecodeKernels(double* sums);
-  abi::CountersEvent MeasuredEvent() const;
 
   const Cupti* const cupti_;
   const CudaDriver* const driver_;
@@ -141,10 +133,10 @@ class Counters final : public CallRecordListener {
   CounterConfigs configs_;
   CounterAvailability availability_;
   std::atomic<State> state_{State::kIdle};
-  std::atomic<bool> gone_{true};     // no CUPTI: before Init, or for ever
-  uint32_t generation_ = 0;          // of the configurations that are built
-  CounterConfig* active_ = nullptr;  // of the open measurement
-  Measured measured_ = {};
+  std::atomic<bool> gone_{true};      // no CUPTI: before Init, or for ever
+  uint32_t generation_ = 0;           // of the configurations that are built
+  CounterConfig* active_ = nullptr;   // of the open measurement
+  abi::CountersEvent measured_ = {};  // that is to be decoded
 };
 
 }  // namespace seqpoint::inject

@@ -1,12 +1,12 @@
 // Counters of single kernels: which launch each of CUPTI's automatic ranges is, and the sums per
 // kernel name. Under automatic ranges every kernel of the context is a range of its own, in the
-// order of the launches; nothing but the order says which kernel a range was. So the launches of
+// order of the launches; nothing but the order says which kernel a range was. The launches of
 // the measured iteration are listed, and the measurement is given up wherever the list and the
 // ranges might disagree: two threads launched at the same time, a graph was launched (its kernels
 // are ranges without a launch), or the numbers differ.
 //
-// Threading: Begin and End by the acting thread, OnCall and OnLaunched from any thread, the rest on
-// the helper thread between End and the next Begin.
+// Threading: Begin and End by the thread that has the SwitchToken, OnCall and OnLaunched from any
+// thread, the rest on the helper thread between End and the next Begin.
 #ifndef SEQPOINT_INJECTION_COUNTERS_KERNEL_RANGES_H_
 #define SEQPOINT_INJECTION_COUNTERS_KERNEL_RANGES_H_
 

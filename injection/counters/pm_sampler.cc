@@ -197,7 +197,7 @@ bool PmSampler::Decode(CounterConfig* config, double* values, uint32_t* status) 
   if (end_ns > begin_ns) seen_.duration_ns = end_ns - begin_ns;
   // The program was held in Open: before, this thread had nothing but the clock event on the GPU.
   // That part and the first sample, which is not used, are not scaled up, as the GPU was idle in
-  // most of them; they are told.
+  // most of them; the event has their length.
   if (begin_ns < started_ns_ + interval_ns_) begin_ns = started_ns_ + interval_ns_;
   *status = end_ns > begin_ns ? DecodeSamples(config, begin_ns, end_ns, values)
                               : static_cast<uint32_t>(abi::kCountersAborted);
@@ -294,7 +294,7 @@ uint32_t PmSampler::DecodeSamples(CounterConfig* config, uint64_t begin_ns, uint
       const uint64_t width_ns = sample.endTimestamp - sample.startTimestamp;
       if (to - from < width_ns) seen_.edge_ns += width_ns;
     }
-    // A decode may stop for no told reason while there are many more (pytorch/kineto#1532).
+    // A decode may stop without a reason while there are many more (pytorch/kineto#1532).
     if (decode.decodeStopReason == CUPTI_PM_SAMPLING_DECODE_STOP_REASON_END_OF_RECORDS) break;
     if (info.numCompletedSamples == 0) break;
   }

@@ -16,7 +16,7 @@
 // pointer to the configuration's image (pytorch/kineto#1532).
 //
 // Threading: as CounterBackend; enabled from any thread; OnBoundary, OnClock and Expect* under
-// CallStream's lock; OnRecord and Expire from any thread.
+// IterationState's lock; OnRecord and Expire from any thread.
 #ifndef SEQPOINT_INJECTION_COUNTERS_PM_SAMPLER_H_
 #define SEQPOINT_INJECTION_COUNTERS_PM_SAMPLER_H_
 

@@ -10,8 +10,8 @@ namespace {
 
 // A record that claims to last a day is absurd, whatever the clock.
 constexpr uint64_t kLongestRecordNs = 24ull * 3600 * 1'000'000'000;
-// How far a record's time may be off what CUPTI's clock has shown: generous beside the microseconds
-// by which a GPU's clock is off, nothing beside those by which another clock is.
+// How far a record's time may be off what CUPTI's clock has shown. A GPU's clock is off by
+// microseconds, another clock by days.
 constexpr uint64_t kClockSlackNs = 1'000'000'000;
 
 // The prefixes that are read: the newest struct of each kind, none of its fields appended after

@@ -56,15 +56,27 @@ Op Direction(CUmemorytype from, CUmemorytype to) {
   return Op::kCopyOther;
 }
 
-void ReadLaunch(const CUpti_CallbackData& data, const cuLaunchKernel_params& params, Call* call) {
-  call->name = data.symbolName;
-  call->grid_x = params.gridDimX;
-  call->grid_y = params.gridDimY;
-  call->grid_z = params.gridDimZ;
-  call->block_x = params.blockDimX;
-  call->block_y = params.blockDimY;
-  call->block_z = params.blockDimZ;
-  call->stream = Handle(params.hStream);
+// The configuration of a launch, in either form.
+template <typename Launch>
+void ReadLaunch(const Launch& launch, Call* call) {
+  call->grid_x = launch.gridDimX;
+  call->grid_y = launch.gridDimY;
+  call->grid_z = launch.gridDimZ;
+  call->block_x = launch.blockDimX;
+  call->block_y = launch.blockDimY;
+  call->block_z = launch.blockDimZ;
+  call->stream = Handle(launch.hStream);
+}
+
+template <typename Shape>
+void ReadShape(const Shape& shape, size_t depth, Call* call) {
+  call->bytes = shape.WidthInBytes * shape.Height * depth;
+  call->op = Direction(shape.srcMemoryType, shape.dstMemoryType);
+}
+
+// Values of 8, 16 and 32 bits follow each other in Params.
+int Shift(Params params, Params of_8_bits) {
+  return static_cast<int>(params) - static_cast<int>(of_8_bits);
 }
 
 }  // namespace
@@ -75,19 +87,13 @@ void ReadParams(const WatchedCall& watched, const CUpti_CallbackData& data, Grap
   if (params == nullptr) return;
   switch (watched.params) {
     case Params::kLaunch:
-      ReadLaunch(data, As<cuLaunchKernel_params>(params), call);
+      call->name = data.symbolName;
+      ReadLaunch(As<cuLaunchKernel_params>(params), call);
       break;
     case Params::kLaunchEx: {
       call->name = data.symbolName;
       const CUlaunchConfig* config = As<cuLaunchKernelEx_params>(params).config;
-      if (config == nullptr) break;
-      call->grid_x = config->gridDimX;
-      call->grid_y = config->gridDimY;
-      call->grid_z = config->gridDimZ;
-      call->block_x = config->blockDimX;
-      call->block_y = config->blockDimY;
-      call->block_z = config->blockDimZ;
-      call->stream = Handle(config->hStream);
+      if (config != nullptr) ReadLaunch(*config, call);
       break;
     }
     case Params::kCopy: {
@@ -102,22 +108,17 @@ void ReadParams(const WatchedCall& watched, const CUpti_CallbackData& data, Grap
       if (watched.has_stream) call->stream = Handle(copy.stream);
       break;
     }
-    case Params::kCopy2D: {
-      const PointerParams& copy = As<PointerParams>(params);
-      if (watched.has_stream) call->stream = Handle(copy.stream);
-      if (copy.description == nullptr) break;
-      const CUDA_MEMCPY2D& shape = *static_cast<const CUDA_MEMCPY2D*>(copy.description);
-      call->bytes = shape.WidthInBytes * shape.Height;
-      call->op = Direction(shape.srcMemoryType, shape.dstMemoryType);
-      break;
-    }
+    case Params::kCopy2D:
     case Params::kCopy3D: {
       const PointerParams& copy = As<PointerParams>(params);
       if (watched.has_stream) call->stream = Handle(copy.stream);
       if (copy.description == nullptr) break;
-      const CUDA_MEMCPY3D& shape = *static_cast<const CUDA_MEMCPY3D*>(copy.description);
-      call->bytes = shape.WidthInBytes * shape.Height * shape.Depth;
-      call->op = Direction(shape.srcMemoryType, shape.dstMemoryType);
+      if (watched.params == Params::kCopy2D) {
+        ReadShape(*static_cast<const CUDA_MEMCPY2D*>(copy.description), 1, call);
+      } else {
+        const auto& shape = *static_cast<const CUDA_MEMCPY3D*>(copy.description);
+        ReadShape(shape, shape.Depth, call);
+      }
       break;
     }
     case Params::kCopyBatch: {
@@ -130,10 +131,7 @@ void ReadParams(const WatchedCall& watched, const CUpti_CallbackData& data, Grap
     case Params::kMemset16:
     case Params::kMemset32: {
       const MemsetParams& set = As<MemsetParams>(params);
-      const int shift = watched.params == Params::kMemset8    ? 0
-                        : watched.params == Params::kMemset16 ? 1
-                                                              : 2;
-      call->bytes = set.count << shift;
+      call->bytes = set.count << Shift(watched.params, Params::kMemset8);
       if (watched.has_stream) call->stream = Handle(set.stream);
       break;
     }
@@ -141,10 +139,7 @@ void ReadParams(const WatchedCall& watched, const CUpti_CallbackData& data, Grap
     case Params::kMemset2D16:
     case Params::kMemset2D32: {
       const Memset2DParams& set = As<Memset2DParams>(params);
-      const int shift = watched.params == Params::kMemset2D8    ? 0
-                        : watched.params == Params::kMemset2D16 ? 1
-                                                                : 2;
-      call->bytes = set.width * set.height << shift;
+      call->bytes = set.width * set.height << Shift(watched.params, Params::kMemset2D8);
       if (watched.has_stream) call->stream = Handle(set.stream);
       break;
     }

@@ -3,7 +3,7 @@
 // can be asked. Which of both it is stays: a tool that registers a timestamp callback changes the
 // times of records, and not ours.
 // Threading: NowNs from any thread; Init, Claim and Check from one thread at a time; TakeStep from
-// one at a time, beside those.
+// one thread at a time, at the same time as those.
 #ifndef SEQPOINT_INJECTION_CUPTI_CLOCK_H_
 #define SEQPOINT_INJECTION_CUPTI_CLOCK_H_
 
@@ -27,7 +27,7 @@ class Clock {
   // CUPTI is ours, and no kind of records is on. Where its clock counts from another epoch than the
   // system's, another tool registered a callback, which need not even count nanoseconds: that of
   // torch.profiler counts the processor's ticks (pytorch/kineto, libkineto/src/CuptiTimestamp.cpp),
-  // and registers itself anew for each of its sessions. A registration cannot be taken back
+  // and registers itself again for each of its sessions. A registration cannot be taken back
   // (cupti_activity.h, cuptiActivityRegisterTimestampCallback), so the system's clock is registered
   // in its place. True: it was.
   bool Claim();

@@ -47,7 +47,7 @@ void* OpenIn(const char* folder, size_t folder_length, const char* relative) {
 
 // libcupti of one major version, wherever it is. `runtime`: the mapped runtime's path, or null.
 void* OpenMajor(const char* major, const char* runtime) {
-  char soname[32], beside[64];
+  char soname[32], relative[64];
   snprintf(soname, sizeof(soname), "libcupti.so.%s", major);
   if (runtime != nullptr) {
     const size_t folder = static_cast<size_t>(Basename(runtime) - runtime);
@@ -55,8 +55,8 @@ void* OpenMajor(const char* major, const char* runtime) {
       void* handle = OpenIn(runtime, folder - 1, soname);
       if (handle != nullptr) return handle;
       // As pip packages lie.
-      snprintf(beside, sizeof(beside), "../../cuda_cupti/lib/%s", soname);
-      handle = OpenIn(runtime, folder - 1, beside);
+      snprintf(relative, sizeof(relative), "../../cuda_cupti/lib/%s", soname);
+      handle = OpenIn(runtime, folder - 1, relative);
       if (handle != nullptr) return handle;
     }
   }
@@ -66,8 +66,8 @@ void* OpenMajor(const char* major, const char* runtime) {
   for (const char* toolkit : toolkits) {
     if (toolkit == nullptr || toolkit[0] == '\0') continue;
     for (const char* folder : {"extras/CUPTI/lib64", "lib64"}) {
-      snprintf(beside, sizeof(beside), "%s/%s", folder, soname);
-      handle = OpenIn(toolkit, strlen(toolkit), beside);
+      snprintf(relative, sizeof(relative), "%s/%s", folder, soname);
+      handle = OpenIn(toolkit, strlen(toolkit), relative);
       if (handle != nullptr) return handle;
     }
   }

@@ -28,7 +28,7 @@ struct CuptiRelease {
   uint32_t first, last;  // versions, inclusive
   uint32_t trait;
 };
-// A fault whose beginning is not told is taken to be in every release before the one that mends it.
+// A fault whose beginning is unknown is taken to be in every release before the one that mends it.
 inline constexpr CuptiRelease kCuptiReleases[] = {
     // RN 13.0 Update 1: "potential deadlock ... cuptiActivityDisable", "segmentation fault ... CUDA
     // graphs". Notes of earlier releases do not have it.

@@ -68,10 +68,7 @@ void MeasurementBorders::Close(CUcontext known) {
   if (closed != 0) status = closed;
   if (closing->kind == Kind::kCounters) {
     if (status == abi::kCountersOk) {
-      counters_->Decode({closing->iteration,
-                         {closing->length[0], closing->length[1]},
-                         closing->config_id,
-                         closing->stopped_ns});
+      counters_->Decode(ClosingEvent(status));
     } else {
       counters_->Discard();
       ReportFailure(status);
@@ -102,12 +99,15 @@ void MeasurementBorders::WriteWindow(uint64_t end_ns, uint32_t status) {
 }
 
 void MeasurementBorders::ReportFailure(uint32_t status) {
-  const Measurement& closing = *window_->closing();
-  if (closing.kind != Kind::kCounters) return;
-  const abi::CountersEvent event = {
-      closing.iteration, {closing.length[0], closing.length[1]}, closing.config_id, 0, status,
-      closing.stopped_ns};
+  if (window_->closing()->kind != Kind::kCounters) return;
+  const abi::CountersEvent event = ClosingEvent(status);
   ring_->WriteEvent(abi::EventType::kCounters, &event, sizeof(event));
+}
+
+abi::CountersEvent MeasurementBorders::ClosingEvent(uint32_t status) const {
+  const Measurement& closing = *window_->closing();
+  return {closing.iteration, {closing.length[0], closing.length[1]}, closing.config_id, 0, status,
+          closing.stopped_ns};
 }
 
 void MeasurementBorders::OnCaptureBegin(CUcontext context) {

@@ -57,6 +57,7 @@ class MeasurementBorders final : public Readiness {
   void OnContextDestroy(CUcontext context);
 
  private:
+  abi::CountersEvent ClosingEvent(uint32_t status) const;
   void WriteWindow(uint64_t end_ns, uint32_t status);
 
   IterationState* const state_;

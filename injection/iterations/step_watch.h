@@ -3,9 +3,9 @@
 // watched for: it tells training iterations from evaluation batches in ranges of the same name.
 // That is learned once. When each of kLearned iterations had its step, steps are taken for granted,
 // but for one iteration in about kCheckEvery, drawn by lot. One that has none may be an overflow
-// (mixed precision leaves the step out): then it is learned anew. Two in a row, whenever they come,
-// end that for good: ranges without a step are there, and all must be watched. Whatever was not
-// watched until then is doubtful: earlier evaluation batches may have escaped every check.
+// (mixed precision leaves the step out): then it is learned again. Two in a row, whenever they
+// come, end that for good: ranges without a step are there, and all must be watched. Whatever was
+// not watched until then is doubtful: earlier evaluation batches may have escaped every check.
 //
 // Threading: IterationState's lock.
 #ifndef SEQPOINT_INJECTION_ITERATIONS_STEP_WATCH_H_
@@ -24,7 +24,7 @@ class StepWatch {
   // Iterations from one check to the next: kCheckEvery in the mean, kVaries more or fewer, so that
   // no rhythm of the program hides from them. An evaluation of n batches with n <= 13 escapes with
   // 1 - (n - 1) / 16: one of 10 with 44 %, five of them with 1.6 %; one of 21 cannot, and one of a
-  // single batch always does. What is left of the price of watching every launch is 1 / 16.
+  // single batch always does. The price is a sixteenth of that of watching every launch.
   static constexpr uint32_t kCheckEvery = 16;
   static constexpr uint32_t kVaries = 4;
 

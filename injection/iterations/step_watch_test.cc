@@ -21,7 +21,7 @@ abi::Rule NvtxRule() {
   return rule;
 }
 
-// Iterations as CallStream counts them: one is watched when its launches were when it began.
+// Iterations as StepAccount counts them: one is watched when its launches were when it began.
 struct Loop {
   explicit Loop(const abi::Rule& rule) { watch.Begin(rule); }
   bool Iteration(bool stepped) {

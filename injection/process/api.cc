@@ -58,12 +58,12 @@ void TellFeatures(Guest* guest, uint32_t count, const char* const* names, const 
   }
 }
 
-void Report(Feature feature, int works, const char* sentence) {
+void Report(Feature feature, int works, const char* message) {
   Guest* guest = g_guest;
-  if (guest == nullptr || sentence == nullptr) return;
+  if (guest == nullptr || message == nullptr) return;
   using seqpoint::abi::FeatureState;
   guest->features.Report(feature, works != 0 ? FeatureState::kReady : FeatureState::kIgnored, 0,
-                         "%s", sentence);
+                         "%s", message);
 }
 
 }  // namespace
@@ -93,11 +93,11 @@ void seqpoint_step(uint64_t at_ns) {
   if (guest != nullptr) Tell(guest, Op::kStep, nullptr, nullptr, TimeOf(guest, at_ns));
 }
 
-void seqpoint_describe(int works, const char* sentence) {
-  Report(Feature::kFramework, works, sentence);
+void seqpoint_describe(int works, const char* message) {
+  Report(Feature::kFramework, works, message);
 }
-void seqpoint_operators(int works, const char* sentence) {
-  Report(Feature::kOperators, works, sentence);
+void seqpoint_operators(int works, const char* message) {
+  Report(Feature::kOperators, works, message);
 }
 
 int seqpoint_wants_operators(int64_t length[2]) {
@@ -111,16 +111,16 @@ void seqpoint_distort(void) {
   if (guest != nullptr) guest->router.Distort();
 }
 
-void seqpoint_batches(int per_iteration, const char* sentence) {
+void seqpoint_batches(int per_iteration, const char* message) {
   Guest* guest = g_guest;
-  if (guest == nullptr || sentence == nullptr) return;
+  if (guest == nullptr || message == nullptr) return;
   using namespace seqpoint::abi;
   const uint32_t code = per_iteration < 0    ? kBatchUnknown
                         : per_iteration == 1 ? kBatchOne
                                              : kBatchEach;
   guest->features.Report(Feature::kBatches,
                          code == kBatchUnknown ? FeatureState::kIgnored : FeatureState::kReady,
-                         code, "%s", sentence);
+                         code, "%s", message);
 }
 
 void seqpoint_rank(int rank, int world_size) {

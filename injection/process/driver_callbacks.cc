@@ -61,8 +61,8 @@ void OnDriverCall(uint32_t cbid, const CUpti_CallbackData& data) {
   if ((!enter && !watched->blocks) || data.correlationData == nullptr) return;
   if (enter && watched->blocks) *data.correlationData = guest->clock.NowNs();
   if (enter && sync) return;
-  // The id was turned on while the call was under way. What the data of its ENTER would be then is
-  // not promised.
+  // The id was turned on while the call was under way: nothing promises what the data of its ENTER
+  // is then.
   if (!enter && *data.correlationData < guest->callbacks.enabled_ns()) return;
 
   Call call = {};
@@ -79,7 +79,7 @@ void OnDriverCall(uint32_t cbid, const CUpti_CallbackData& data) {
   }
   if (sync) {
     call.end_ns = guest->clock.NowNs();
-    // The daemon is told how long the host waited; a zero would say that it did not.
+    // The daemon reads how long the host waited; a zero would say that it did not.
     if (call.end_ns <= call.begin_ns) call.end_ns = call.begin_ns + 1;
   } else if (call.begin_ns == 0 && guest->router.learning()) {
     call.begin_ns = guest->clock.NowNs();

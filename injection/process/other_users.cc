@@ -15,7 +15,7 @@
 namespace seqpoint::inject {
 namespace {
 
-// Calls by which a tool begins to use CUPTI, and how the tool is named when nobody told its name.
+// Calls by which a tool begins to use CUPTI, and the name of a tool that did not give one.
 // clang-format off
 #define SEQPOINT_BEGINNINGS(X) \
   X(cuptiSubscribe, "a tool in this process that watches CUPTI callbacks") \
@@ -39,11 +39,11 @@ constexpr char kRecords[] = "a tool in this process that records CUPTI activitie
 constexpr char kMayUse[] = "the program, which may use CUPTI itself";
 constexpr char kTooLarge[] = "a program too large to be searched for uses of CUPTI";
 
-// CUPTI is, or may be, used in a way whose end cannot be told.
+// CUPTI is, or may be, used in a way whose end nobody sees.
 std::atomic<bool> g_endless{false};
 
-// What a tool does that was announced (seqpoint_stand_down) is no news. What one does for which we
-// stand down already is: the end of its subscription need not be the end of all.
+// A tool that announced itself (seqpoint_stand_down) is no news. One for which we stand down
+// already is: the end of its subscription need not be the end of all.
 void Notice(const char* holder, bool ends) {
   if (g_guest == nullptr || g_guest->ownership.has_nothing_to_leave() || StandsDownAsAsked())
     return;
@@ -89,7 +89,7 @@ CUptiResult Unsubscribe(CUpti_SubscriberHandle subscriber) {
 }
 
 // The end of CUPTI is that of everything a tool did with it, and of everything that we did: what we
-// have open is closed before, and CUPTI is taken anew. torch.profiler ends CUPTI so with
+// have open is closed before, and CUPTI is taken again. torch.profiler ends CUPTI so with
 // TEARDOWN_CUPTI=1, at some later call of the program (pytorch/kineto, CuptiActivityApi.cpp).
 CUptiResult Finalize() {
   Notice("a tool in this process that ended CUPTI", true);

@@ -13,7 +13,7 @@ namespace seqpoint::inject {
 
 class OwnMemory {
  public:
-  // Bytes that are read at once. Beside copying as many, a system call costs nothing.
+  // Bytes that are read at once. Copying as many takes much longer than the system call.
   static constexpr size_t kPartBytes = 256 << 10;
 
   // Reads at most `most_bytes`, and then nothing more.

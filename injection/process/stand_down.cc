@@ -11,8 +11,8 @@ namespace {
 
 constexpr uint64_t kPatienceNs = 1'000'000'000;
 
-// Tries until `done`, for a second. What stands in the way is another thread at the border of a
-// window, or the helper thread at a decode.
+// Tries until `done`, for a second. Another thread at the border of a window may stand in the way,
+// or the helper thread at a decode.
 template <typename Done>
 bool Try(Guest* guest, const Done& done) {
   // Inside a call of ours this very thread may be what stands in the way.
