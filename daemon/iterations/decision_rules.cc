@@ -15,7 +15,7 @@ using abi::Op;
 // not launch the kinds that come first after it.
 constexpr double kLate = 0.55;
 
-struct Stretch {
+struct Segment {
   uint32_t begin, end;
 };
 
@@ -36,7 +36,7 @@ struct Usage {
 };
 
 // The kinds of calls that appear only late in each of the stretches.
-std::vector<Usage> LateCalls(const RuleContext& rules, const std::vector<Stretch>& stretches,
+std::vector<Usage> LateCalls(const RuleContext& rules, const std::vector<Segment>& stretches,
                              double least = kLate) {
   std::vector<Usage> usages(rules.log.symbol_count(Alphabet::kKind));
   std::vector<uint32_t> touched;
@@ -114,7 +114,7 @@ std::vector<EndChoice> BestOf(const RuleContext& rules, std::vector<Usage> late,
 }  // namespace
 
 Steps StepChoices(const RuleContext& rules) {
-  std::vector<Stretch> stretches;
+  std::vector<Segment> stretches;
   for (size_t iteration : rules.RegularIterations()) {
     stretches.push_back(
         {rules.loop.iterations[iteration].segment, rules.loop.EndSegmentOf(iteration)});
@@ -176,7 +176,7 @@ std::vector<EndChoice> GraphStepChoices(const RuleContext& rules) {
 std::vector<EndChoice> ConfirmChoices(const RuleContext& rules,
                                       const std::vector<uint32_t>& candidates,
                                       const EndChoice& step) {
-  std::vector<Stretch> stretches;
+  std::vector<Segment> stretches;
   for (size_t iteration : rules.RegularIterations()) {
     const uint32_t iteration_end = rules.loop.EndSegmentOf(iteration);
     auto it = std::lower_bound(candidates.begin(), candidates.end(),

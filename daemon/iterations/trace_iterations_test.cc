@@ -20,10 +20,10 @@ constexpr const char* kWholeTrace =
     "nothing that looks like a training step is repeated: the whole trace";
 
 // What is done in each loop iteration beside the launches of a layer.
-enum class LoopIteration { kOnlyLaunches, kBatch, kBackwardThread, kCountsForTheHost };
+enum class LoopKind { kOnlyLaunches, kBatch, kBackwardThread, kCountsForTheHost };
 
 // Eight loop iterations of twelve kernels, and something before.
-trace::Trace Iterations(LoopIteration kind) {
+trace::Trace Iterations(LoopKind kind) {
   TestTrace t;
   double at_us = 0;
   const auto launch = [&](const std::string& name) {
@@ -32,19 +32,19 @@ trace::Trace Iterations(LoopIteration kind) {
   };
   for (int i = 0; i < 7; ++i) launch("embedding_" + std::to_string(i));
   for (int iteration = 0; iteration < 8; ++iteration) {
-    if (kind == LoopIteration::kBatch) {
+    if (kind == LoopKind::kBatch) {
       t.Api(at_us, at_us + 4, "cudaMemcpyAsync", CallKind::kCopy);
       t.Run("Memcpy HtoD (Pinned -> Device)", at_us + 8, at_us + 18, WorkKind::kCopyH2D);
       at_us += 20;
     }
     for (int i = 0; i < 6; ++i) launch("forward_" + std::to_string(i));
-    if (kind == LoopIteration::kCountsForTheHost) {
+    if (kind == LoopKind::kCountsForTheHost) {
       t.Api(at_us, at_us + 4, "cudaMemcpyAsync", CallKind::kCopy);
       t.Run("Memcpy DtoH (Device -> Pinned)", at_us + 8, at_us + 18, WorkKind::kCopyD2H);
       t.Api(at_us + 5, at_us + 19, "cudaStreamSynchronize", CallKind::kStreamSync);
       at_us += 20;
     }
-    if (kind == LoopIteration::kBackwardThread) t.On(1);
+    if (kind == LoopKind::kBackwardThread) t.On(1);
     for (int i = 0; i < 6; ++i) launch("backward_" + std::to_string(i));
     t.On(0);
     at_us += 100;
@@ -53,8 +53,7 @@ trace::Trace Iterations(LoopIteration kind) {
 }
 
 TEST(TraceIterationsTest, LayersOfOneForwardPassAreNoIterations) {
-  for (const LoopIteration kind :
-       {LoopIteration::kOnlyLaunches, LoopIteration::kCountsForTheHost}) {
+  for (const LoopKind kind : {LoopKind::kOnlyLaunches, LoopKind::kCountsForTheHost}) {
     const absl::StatusOr<TraceIterations> found = FindIterations(Iterations(kind), "");
     ASSERT_TRUE(found.ok()) << found.status();
     EXPECT_EQ(found->count, 1u) << found->boundary_words;
@@ -64,7 +63,7 @@ TEST(TraceIterationsTest, LayersOfOneForwardPassAreNoIterations) {
 }
 
 TEST(TraceIterationsTest, TurnsWithABatchOrABackwardThreadAreIterations) {
-  for (const LoopIteration kind : {LoopIteration::kBatch, LoopIteration::kBackwardThread}) {
+  for (const LoopKind kind : {LoopKind::kBatch, LoopKind::kBackwardThread}) {
     const absl::StatusOr<TraceIterations> found = FindIterations(Iterations(kind), "");
     ASSERT_TRUE(found.ok()) << found.status();
     EXPECT_EQ(found->count, 8u) << found->boundary_words;

@@ -499,16 +499,16 @@ class FakeProcess {
 JobRow Row() {
   return {.job_id = 1, .name = "test", .run_id = "1", .state = v1::JOB_STATE_LEARNING};
 }
-ProcessRow Process() {
+ProcessRow TrainingProcess() {
   return {.process_id = 7, .job_id = 1, .ring_id = std::string(16, 'r'), .text = "rank=0\n"};
 }
 
 // Makes them two processes of the job, with a ring each.
 void ConnectTwo(Job& job, FakeProcess& first, FakeProcess& second) {
-  ProcessRow second_row = Process();
+  ProcessRow second_row = TrainingProcess();
   second_row.process_id = 8;
   second_row.incarnation = 1;
-  job.AddProcess(Process());
+  job.AddProcess(TrainingProcess());
   job.AddProcess(second_row);
   first.Connect(job, 7);
   second.Connect(job, 8);
@@ -586,7 +586,7 @@ class FakeStore {
     }
     for (const MeasurementRow& row : batch.measurements) ++measurements[row.number];
   }
-  std::unique_ptr<Job> Restart(const std::vector<ProcessRow>& processes = {Process()},
+  std::unique_ptr<Job> Restart(const std::vector<ProcessRow>& processes = {TrainingProcess()},
                                const JobOptions& options = {}) {
     std::vector<StateRow> states;
     for (const auto& [part, row] : states_) states.push_back(row);
@@ -621,7 +621,7 @@ class FakeStore {
 TEST(Job, FindsEveryIterationWithItsLengthAndTime) {
   Job job(Row(), {});
   FakeProcess process(1);
-  job.AddProcess(Process());
+  job.AddProcess(TrainingProcess());
   process.Connect(job, 7);
   FakeStore store;
   for (int i = 0; i < 400; ++i) {
@@ -649,7 +649,7 @@ TEST(Job, ARunningJobSaysWhenItWillEnd) {
   for (const abi::ClockKind clock : {abi::ClockKind::kReal, abi::ClockKind::kForeign}) {
     Job job(Row(), {});
     FakeProcess process(3);
-    job.AddProcess(Process());
+    job.AddProcess(TrainingProcess());
     process.Connect(job, 7);
     job.OnLosses(7, {.clock_kind = static_cast<uint32_t>(clock)});
     for (int i = 0; i < 500; ++i) process.Iterate();
@@ -677,7 +677,7 @@ TEST(Job, ARunningJobSaysWhenItWillEnd) {
 TEST(Job, MeasuresWithinItsCapAndProjectsCountersOfTheWholeRun) {
   Job job(Row(), {});
   FakeProcess process(2);
-  job.AddProcess(Process());
+  job.AddProcess(TrainingProcess());
   process.Connect(job, 7);
   v1::Horizon horizon;
   horizon.set_kind(v1::Horizon::KIND_ITERATIONS);
@@ -713,7 +713,7 @@ TEST(Job, RatesAreOverTheTimeOfIterationsAndNotOfRanges) {
   Job job(Row(), {});
   FakeProcess process(2);
   process.range_extra_ns = 20'000;
-  job.AddProcess(Process());
+  job.AddProcess(TrainingProcess());
   process.Connect(job, 7);
   double time_ns = 0, amount = 0;
   for (int i = 0; i < 1000; ++i) {
@@ -741,7 +741,7 @@ TEST(Job, GraphsThatWereRecordedAsAWholeAreTracedAsSuch) {
   Job job(Row(), {});
   FakeProcess process(2);
   process.whole_graphs = true;
-  job.AddProcess(Process());
+  job.AddProcess(TrainingProcess());
   process.Connect(job, 7);
   v1::Horizon horizon;
   horizon.set_kind(v1::Horizon::KIND_ITERATIONS);
@@ -762,7 +762,7 @@ TEST(Job, ARestartAtAnyMomentLosesAndDoublesNothing) {
   for (const int restart_every : {3, 17, 61}) {
     auto job = std::make_unique<Job>(Row(), JobOptions{});
     FakeProcess process(3);
-    job->AddProcess(Process());
+    job->AddProcess(TrainingProcess());
     process.Connect(*job, 7);
     FakeStore store;
     store.Take(*job);
@@ -789,7 +789,7 @@ TEST(Job, ARestartedJobAnswersAsItDidBefore) {
   auto job = std::make_unique<Job>(Row(), JobOptions{});
   FakeProcess process(12);
   process.kernel_names = 200;
-  job->AddProcess(Process());
+  job->AddProcess(TrainingProcess());
   process.Connect(*job, 7);
   FakeStore store;
   const auto answers = [&] {
@@ -820,7 +820,7 @@ TEST(Job, ARestartedJobAnswersAsItDidBefore) {
 TEST(Job, SnapshotsAreOfTheMomentOfTheQuestionAndSharedUntilItChanges) {
   Job job(Row(), {});
   FakeProcess process(13);
-  job.AddProcess(Process());
+  job.AddProcess(TrainingProcess());
   process.Connect(job, 7);
   for (int i = 0; i < 200; ++i) process.Iterate();
   const auto snapshot = *job.TakeSnapshot();
@@ -836,7 +836,7 @@ TEST(Job, SnapshotsAreOfTheMomentOfTheQuestionAndSharedUntilItChanges) {
 TEST(Job, ASummaryThatIsMadeElsewhereIsDescribedOnceItIsThere) {
   Job job(Row(), {});
   FakeProcess process(14);
-  job.AddProcess(Process());
+  job.AddProcess(TrainingProcess());
   process.Connect(job, 7);
   for (int i = 0; i < 200; ++i) process.Iterate();
   const auto so_far = [&] { return job.Describe(false).time().iterations_so_far(); };
@@ -866,7 +866,7 @@ TEST(Job, ASummaryThatIsMadeElsewhereIsDescribedOnceItIsThere) {
 TEST(Job, WhatIsStoredOfAnEndedJobIsItsEndAlsoWhenASummaryIsUnderWay) {
   Job job(Row(), {});
   FakeProcess process(14);
-  job.AddProcess(Process());
+  job.AddProcess(TrainingProcess());
   process.Connect(job, 7);
   for (int i = 0; i < 2000; ++i) process.Iterate();  // all is measured: that makes summaries void
   job.Describe(false);
@@ -901,7 +901,7 @@ TEST(Job, ResultsThatComeAfterTheirIterationCountAllTheSame) {
   Job job(Row(), {});
   FakeProcess process(2);
   process.late_results = 3;
-  job.AddProcess(Process());
+  job.AddProcess(TrainingProcess());
   process.Connect(job, 7);
   for (int i = 0; i < 600; ++i) process.Iterate();
   const v1::Job described = job.Describe(false);
@@ -915,7 +915,7 @@ TEST(Job, MeasuresNoMoreThanTheOverheadBudgetPaysFor) {
   Job job(Row(), {});
   FakeProcess process(8);
   process.stop_ns = 10'000'000;
-  job.AddProcess(Process());
+  job.AddProcess(TrainingProcess());
   process.Connect(job, 7);
   for (int i = 0; i < 1000; ++i) process.Iterate();
   // 1,000 iterations of 2.7 ms: 1 % pays for two stops of 10 ms, and two are taken without a price.
@@ -937,7 +937,7 @@ TEST(Job, ALoopThatChangesIsLearnedAnew) {
   for (const bool restart : {false, true}) {
     auto job = std::make_unique<Job>(Row(), JobOptions{});
     FakeProcess process(6);
-    job->AddProcess(Process());
+    job->AddProcess(TrainingProcess());
     process.Connect(*job, 7);
     v1::Horizon horizon;
     horizon.set_kind(v1::Horizon::KIND_ITERATIONS);
@@ -980,7 +980,7 @@ TEST(Job, AStateThatCannotBeReadStaysAsItIs) {
   Job job(Row(), {});
   const std::vector<StateRow> states = {
       {.job_id = 1, .part = "job", .version = kJobStateVersion + 1, .bytes = "of another version"}};
-  EXPECT_FALSE(job.Restore(states, {{Process(), {}}}).ok());
+  EXPECT_FALSE(job.Restore(states, {{TrainingProcess(), {}}}).ok());
   EXPECT_NE(job.refused().find("version"), std::string::npos);
   v1::ControlRequest request;
   request.set_action(v1::ControlRequest::ACTION_PAUSE);
@@ -1004,7 +1004,7 @@ TEST(Job, AStateThatCannotBeReadStaysAsItIs) {
 TEST(Job, UserLengthsOfTheDataSetGiveTheWholeRun) {
   Job job(Row(), {});
   FakeProcess process(4);
-  job.AddProcess(Process());
+  job.AddProcess(TrainingProcess());
   process.Connect(job, 7);
   v1::Horizon horizon = AllLengths(40);
   ASSERT_TRUE(job.SetHorizon(horizon).ok());
@@ -1020,7 +1020,7 @@ TEST(Job, UserLengthsOfTheDataSetGiveTheWholeRun) {
 TEST(Job, FirstOccurrencesAreThoseOfMicroSteps) {
   auto job = std::make_unique<Job>(Row(), JobOptions{});
   FakeProcess process(6);
-  job->AddProcess(Process());
+  job->AddProcess(TrainingProcess());
   process.Connect(*job, 7);
   v1::Horizon horizon;
   horizon.set_kind(v1::Horizon::KIND_ITERATIONS);
@@ -1049,7 +1049,7 @@ TEST(Job, FirstOccurrencesAreThoseOfMicroSteps) {
 TEST(Job, LengthsGiveNoTotalWhileItIsNotKnownHowManyBatchesAnIterationTakes) {
   Job job(Row(), {});
   FakeProcess process(4);
-  job.AddProcess(Process());
+  job.AddProcess(TrainingProcess());
   process.Connect(job, 7);
   ASSERT_TRUE(job.SetHorizon(AllLengths(40)).ok());
   const std::string why = "two optimisers take turns";
@@ -1075,7 +1075,7 @@ TEST(Job, LengthsGiveNoTotalWhileItIsNotKnownHowManyBatchesAnIterationTakes) {
 TEST(Job, SeveralPassesOverOneBatchTakeOneOfTheUsersBatches) {
   Job job(Row(), {});
   FakeProcess process(6);
-  job.AddProcess(Process());
+  job.AddProcess(TrainingProcess());
   process.Connect(job, 7);
   ASSERT_TRUE(job.SetHorizon(AllLengths(40)).ok());
   process.SayBatches(abi::kBatchOne, "all passes have the same lengths");
@@ -1142,7 +1142,7 @@ TEST(Job, LengthsThatAreDistributedOtherwiseAreTold) {
     for (const bool skewed : {false, true}) {
       Job job(Row(), {});
       FakeProcess process(4);
-      job.AddProcess(Process());
+      job.AddProcess(TrainingProcess());
       process.Connect(job, 7);
       v1::Horizon horizon;
       horizon.set_kind(kind);
@@ -1178,7 +1178,7 @@ class Ranks {
   std::vector<ProcessRow> Rows() const {
     std::vector<ProcessRow> rows;
     for (size_t rank = 0; rank < processes_.size(); ++rank) {
-      ProcessRow row = Process();
+      ProcessRow row = TrainingProcess();
       row.process_id = first_id + static_cast<int64_t>(rank);
       row.rank = static_cast<int32_t>(rank);
       row.text = absl::StrCat("rank=", rank, "\nworld_size=", processes_.size(), "\n");
@@ -1273,10 +1273,10 @@ TEST(Job, AStepOfSeveralRanksIsAsLongAsItsSlowestAndCountersAreOfAll) {
 TEST(Job, OfARankThatJoinsLaterTheBasisSaysWhatIsInNoStep) {
   Job job(Row(), {});
   FakeProcess first(3), second(4);
-  job.AddProcess(Process());
+  job.AddProcess(TrainingProcess());
   first.Connect(job, 7);
   for (int i = 0; i < 300; ++i) first.Iterate();
-  ProcessRow row = Process();
+  ProcessRow row = TrainingProcess();
   row.process_id = 8;
   row.rank = 1;
   row.text = "rank=1\n";
@@ -1405,7 +1405,7 @@ TEST(Job, ARankWithoutIterationsHoldsNobodyUp) {
 TEST(Job, APlaylistHasTheUsersLengthsAndTheIterationsOfTheRanks) {
   Job job(Row(), {});
   FakeProcess process(4);
-  ProcessRow row = Process();
+  ProcessRow row = TrainingProcess();
   row.rank = 3;
   job.AddProcess(row);
   process.Connect(job, 7);
@@ -1433,7 +1433,7 @@ TEST(Job, APlaylistHasTheUsersLengthsAndTheIterationsOfTheRanks) {
 TEST(Job, AQuestionAboutAnotherRunIsAboutAllOfIt) {
   Job job(Row(), {});
   FakeProcess process(4);
-  job.AddProcess(Process());
+  job.AddProcess(TrainingProcess());
   process.Connect(job, 7);
   for (int i = 0; i < 400; ++i) process.Iterate();
   job.OnProcessEnd(7, /*orderly=*/true, 1);
@@ -1459,7 +1459,7 @@ TEST(Job, AQuestionAboutAnotherRunIsAboutAllOfIt) {
 TEST(Job, AShortRunIsStillCounted) {
   Job job(Row(), {});
   FakeProcess process(5);
-  job.AddProcess(Process());
+  job.AddProcess(TrainingProcess());
   process.Connect(job, 7);
   for (int i = 0; i < 9; ++i) process.Iterate();
   job.OnProcessEnd(7, /*orderly=*/false, 1);
@@ -1472,8 +1472,8 @@ TEST(Job, SaysWhyIterationsHaveNoTime) {
   for (const auto wait : {FakeProcess::Wait::kNever, FakeProcess::Wait::kForCopies}) {
     Job ahead(Row(), {}), timed(Row(), {});
     FakeProcess process(5), other(5);
-    ahead.AddProcess(Process());
-    timed.AddProcess(Process());
+    ahead.AddProcess(TrainingProcess());
+    timed.AddProcess(TrainingProcess());
     process.Connect(ahead, 7);
     other.Connect(timed, 7);
     for (int i = 0; i < 100; ++i) {
@@ -1493,14 +1493,14 @@ TEST(Job, WhereTheHostWaitsNowAndThenTheWholeRunHasATime) {
   auto job = std::make_unique<Job>(Row(), JobOptions{.measurement_budget = 8});
   FakeProcess process(5);
   FakeStore store;
-  job->AddProcess(Process());
+  job->AddProcess(TrainingProcess());
   process.Connect(*job, 7);
   ASSERT_TRUE(job->SetHorizon(AllLengths(32)).ok());
   for (int i = 0; i < 500; ++i) {
     process.IterateAhead(i % 10 == 9 ? FakeProcess::Wait::kForWork : FakeProcess::Wait::kNever);
     store.Take(*job);
     if (i != 333) continue;
-    job = store.Restart({Process()}, {.measurement_budget = 8});
+    job = store.Restart({TrainingProcess()}, {.measurement_budget = 8});
     process.Connect(*job, 7);
   }
   const auto projected = Project(*job, AskTime());
@@ -1542,10 +1542,10 @@ TEST(Job, OfTwoTrainingsOfARankTheFirstThatCameIsCounted) {
 
 TEST(Job, AHelperThatCameFirstTakesNoIterationFromATraining) {
   Job job(Row(), {});
-  ProcessRow row = Process();
+  ProcessRow row = TrainingProcess();
   row.process_id = 8;
   row.incarnation = 1;
-  job.AddProcess(Process());
+  job.AddProcess(TrainingProcess());
   job.AddProcess(row);
   FakeProcess helper(5), training(6);
   helper.Connect(job, 7);
@@ -1562,7 +1562,7 @@ TEST(Job, AHelperThatCameFirstTakesNoIterationFromATraining) {
 TEST(Job, IterationsWhoseRecordsWereLostAreCounted) {
   Job job(Row(), {});
   FakeProcess process(8);
-  job.AddProcess(Process());
+  job.AddProcess(TrainingProcess());
   process.Connect(job, 7);
   for (int i = 0; i < 300; ++i) process.Iterate();
   process.deaf = true;  // the ring is full
@@ -1585,7 +1585,7 @@ TEST(Job, TheLastIterationHasNoEndAndIsNoLoss) {
   for (const bool over : {false, true}) {
     Job job(Row(), {});
     FakeProcess process(8);
-    job.AddProcess(Process());
+    job.AddProcess(TrainingProcess());
     process.Connect(job, 7);
     for (int i = 0; i < 300; ++i) process.Iterate();
     if (over) job.OnProcessEnd(7, /*orderly=*/true, 1);
@@ -1597,13 +1597,13 @@ TEST(Job, WhatAnIncarnationLeftUndoneIsNotMissingOnceAnotherWentOn) {
   constexpr char kMissing[] = "what began behind them has no end";
   Job job(Row(), {});
   FakeProcess killed(8), resumed(9);
-  job.AddProcess(Process());
+  job.AddProcess(TrainingProcess());
   killed.Connect(job, 7);
   for (int i = 0; i < 300; ++i) killed.Iterate();
   killed.Begin();
   job.OnProcessEnd(7, /*orderly=*/false, 1);
   EXPECT_THAT(Project(job, AskTime())->projection().basis(), testing::HasSubstr(kMissing));
-  ProcessRow row = Process();
+  ProcessRow row = TrainingProcess();
   row.process_id = 8;
   row.incarnation = 1;
   job.AddProcess(row);
@@ -1625,7 +1625,7 @@ TEST(Job, WhatAnIncarnationLeftUndoneIsNotMissingOnceAnotherWentOn) {
 TEST(Job, IterationsThatWereLostBetweenOthersAreAmongThoseThatAreCounted) {
   Job job(Row(), {});
   FakeProcess process(8);
-  job.AddProcess(Process());
+  job.AddProcess(TrainingProcess());
   process.Connect(job, 7);
   for (int i = 0; i < 300; ++i) process.Iterate();
   for (const int after : {100, 0}) {
@@ -1645,7 +1645,7 @@ TEST(Job, IterationsThatWereLostBetweenOthersAreAmongThoseThatAreCounted) {
 TEST(Job, OfARunThatHasEndedNothingIsSaidUntilThen) {
   Job job(Row(), {});
   FakeProcess process(8);
-  job.AddProcess(Process());
+  job.AddProcess(TrainingProcess());
   process.Connect(job, 7);
   v1::Horizon horizon;
   horizon.set_kind(v1::Horizon::KIND_HISTOGRAM);
@@ -1669,7 +1669,7 @@ TEST(Job, ARunThatEndedWhileNoDaemonReadItIsALowerBoundEverywhere) {
   auto job = std::make_unique<Job>(Row(), JobOptions{});
   FakeProcess process(8);
   process.kernel_names = 3;
-  job->AddProcess(Process());
+  job->AddProcess(TrainingProcess());
   process.Connect(*job, 7);
   FakeStore store;
   for (int i = 0; i < 400; ++i) {
@@ -1715,7 +1715,7 @@ TEST(Job, ARunThatEndedWhileNoDaemonReadItIsALowerBoundEverywhere) {
   };
   check(*job);
   store.Take(*job);
-  ProcessRow ended = Process();
+  ProcessRow ended = TrainingProcess();
   ended.end_ns = 1;
   ended.lost = true;
   check(*store.Restart({ended}));
@@ -1724,7 +1724,7 @@ TEST(Job, ARunThatEndedWhileNoDaemonReadItIsALowerBoundEverywhere) {
 TEST(Job, CallsThatWereDroppedWhileIterationsAreCountedByThemMakeALowerBound) {
   auto job = std::make_unique<Job>(Row(), JobOptions{});
   FakeProcess process(8);
-  job->AddProcess(Process());
+  job->AddProcess(TrainingProcess());
   process.Connect(*job, 7);
   FakeStore store;
   for (int i = 0; i < 6; ++i) process.Iterate();
@@ -1754,7 +1754,7 @@ TEST(Job, TheTimeOfCallsThatWereDroppedIsInNoIteration) {
     horizon.set_iterations(346);
     ASSERT_TRUE(job->SetHorizon(horizon).ok());
     FakeProcess process(8);
-    job->AddProcess(Process());
+    job->AddProcess(TrainingProcess());
     process.Connect(*job, 7);
     FakeStore store;
     for (int i = 0; i < 6; ++i) process.Iterate();
@@ -1781,7 +1781,7 @@ TEST(Job, TheTimeOfCallsThatWereDroppedIsInNoIteration) {
     EXPECT_EQ(time.remaining().low(), 0) << "what is missing may have run";
     EXPECT_EQ(store.iterations[5].flags & kIterationDistorted, kIterationDistorted);
     EXPECT_EQ((*job->TakeSnapshot())->data().counted_to, 5);
-    ProcessRow ended = Process();
+    ProcessRow ended = TrainingProcess();
     ended.end_ns = 1;
     EXPECT_EQ((*store.Restart({ended})->TakeSnapshot())->data().counted_to, 5);
   }
@@ -1793,7 +1793,7 @@ TEST(Job, WhereEvaluationMayBeAmongTheIterationsNothingIsSaidOfAWholeRun) {
     auto job = std::make_unique<Job>(Row(), JobOptions{});
     ASSERT_TRUE(job->SetHorizon(AllLengths(20)).ok());
     FakeProcess process(8);
-    job->AddProcess(Process());
+    job->AddProcess(TrainingProcess());
     process.Connect(*job, 7);
     job->OnLosses(7, {.clock_kind = static_cast<uint32_t>(abi::ClockKind::kReal)});
     for (int i = 0; i < 300; ++i) process.Iterate();
@@ -1837,7 +1837,7 @@ TEST(Job, WhereEvaluationMayBeAmongTheIterationsNothingIsSaidOfAWholeRun) {
 TEST(Job, WhatWasReadBeforeTheEndThatNobodyReadIsCounted) {
   auto job = std::make_unique<Job>(Row(), JobOptions{});
   FakeProcess process(8);
-  job->AddProcess(Process());
+  job->AddProcess(TrainingProcess());
   process.Connect(*job, 7);
   FakeStore store;
   for (int i = 0; i < 400; ++i) process.Iterate();
@@ -1852,7 +1852,7 @@ TEST(Job, WhereTheLibraryCountsOnlyTheLastEventsCanHideIterations) {
   for (const bool goes_on : {true, false}) {
     Job job(Row(), {});
     FakeProcess process(8);
-    job.AddProcess(Process());
+    job.AddProcess(TrainingProcess());
     process.Connect(job, 7);
     for (int i = 0; i < 300; ++i) process.Iterate();
     process.deaf = true;
@@ -1874,7 +1874,7 @@ TEST(Job, WhereTheLibraryCountsOnlyTheLastEventsCanHideIterations) {
 TEST(Job, AProcessThatCameBackIsReadOn) {
   auto job = std::make_unique<Job>(Row(), JobOptions{});
   FakeProcess process(8);
-  job->AddProcess(Process());
+  job->AddProcess(TrainingProcess());
   process.Connect(*job, 7);
   FakeStore store;
   for (int i = 0; i < 300; ++i) process.Iterate();
@@ -1893,7 +1893,7 @@ TEST(Job, AProcessThatCameBackIsReadOn) {
 TEST(Job, CuptiThatIsLeftToAnotherToolIsAStateOfItsOwn) {
   Job job(Row(), {});
   FakeProcess process(7);
-  job.AddProcess(Process());
+  job.AddProcess(TrainingProcess());
   process.Connect(job, 7);
   v1::ControlRequest request;
   request.set_action(v1::ControlRequest::ACTION_RELEASE_CUPTI);
@@ -1909,7 +1909,7 @@ TEST(Job, WatchingComesOffTheOverheadBudgetAndIsShown) {
     Job job(Row(), {});
     FakeProcess process(8);
     process.stop_ns = 500'000;
-    job.AddProcess(Process());
+    job.AddProcess(TrainingProcess());
     process.Connect(job, 7);
     for (int i = 0; i < 600; ++i) {
       process.TellCost(watching_ns / 2, watching_ns / 2);
@@ -1934,7 +1934,7 @@ TEST(Job, WatchingComesOffTheOverheadBudgetAndIsShown) {
 TEST(Job, SaysForWhomCuptiWasLeftToTheEnd) {
   Job job(Row(), {});
   FakeProcess process(7);
-  job.AddProcess(Process());
+  job.AddProcess(TrainingProcess());
   process.Connect(job, 7);
   process.StandDown(process.api_ns(), 0);
   job.OnProcessEnd(7, /*orderly=*/true, 1);
@@ -1946,7 +1946,7 @@ TEST(Job, SaysForWhomCuptiWasLeftToTheEnd) {
 TEST(Job, SaysHowLongCuptiWasLeftToAnotherProfiler) {
   Job job(Row(), {});
   FakeProcess process(7);
-  job.AddProcess(Process());
+  job.AddProcess(TrainingProcess());
   process.Connect(job, 7);
   for (int i = 0; i < 300; ++i) process.Iterate();
   const uint64_t begin_ns = process.api_ns();
@@ -1984,7 +1984,7 @@ TEST(Job, BadRequestsNameTheValueAndWhatThereIs) {
 TEST(Job, EpochsOfANumberOfIterationsHaveAsManyEach) {
   Job job(Row(), {});
   FakeProcess process(4);
-  job.AddProcess(Process());
+  job.AddProcess(TrainingProcess());
   process.Connect(job, 7);
   for (int i = 0; i < 200; ++i) process.Iterate();
   v1::Horizon horizon;
@@ -2004,7 +2004,7 @@ TEST(Job, EpochsOfANumberOfIterationsHaveAsManyEach) {
 TEST(Job, EpochsOfShuffledBatchesHaveAsManyEach) {
   Job job(Row(), {});
   FakeProcess process(4);
-  job.AddProcess(Process());
+  job.AddProcess(TrainingProcess());
   process.Connect(job, 7);
   for (int i = 0; i < 200; ++i) process.Iterate();
   v1::Horizon horizon;
@@ -2026,7 +2026,7 @@ TEST(Job, EpochsOfShuffledBatchesHaveAsManyEach) {
 TEST(Job, LengthsAndCountsThatOverflowAreRefused) {
   Job job(Row(), {});
   FakeProcess process(4);
-  job.AddProcess(Process());
+  job.AddProcess(TrainingProcess());
   process.Connect(job, 7);
   for (int i = 0; i < 200; ++i) process.Iterate();
   const auto ask = [&](int64_t length, int64_t count, int64_t epochs) {
@@ -2055,7 +2055,7 @@ TEST(Job, MoreKernelsThanFitAreOneEntryAndNoTimeIsLost) {
     auto job = std::make_unique<Job>(Row(), JobOptions{.measurement_budget = 2});
     FakeProcess process(2);
     process.kernel_names = 5000;
-    job->AddProcess(Process());
+    job->AddProcess(TrainingProcess());
     process.Connect(*job, 7);
     FakeStore store;
     for (int i = 0; i < 100; ++i) process.Iterate();
@@ -2095,7 +2095,7 @@ TEST(Job, MetricSetsAreChosenBeforeTheFirstProcess) {
               testing::HasSubstr("\"everything\"; there are: utilisation, flops"));
   ASSERT_TRUE(SetMetrics(*job, {"cache", "utilisation"}).ok());
   FakeProcess process(2);
-  job->AddProcess(Process());
+  job->AddProcess(TrainingProcess());
   process.Connect(*job, 7);
   EXPECT_EQ(SetMetrics(*job, {"cache"}).code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_EQ(SetMetrics(*job, {"cache", "utilisation"}, v1::COUNTER_BACKEND_PM).code(),
@@ -2137,7 +2137,7 @@ TEST(Job, ConfigurationsAreThoseOfTheChip) {
   term.set_metric("sm__cycles_active.sum");
   term.set_weight(2);
   ASSERT_TRUE(job.SetMetrics(*MetricChoice::From(request)).ok());
-  job.AddProcess(Process());
+  job.AddProcess(TrainingProcess());
   const auto tell = [&](const char* chip) {
     abi::DeviceEvent event = {};
     std::strncpy(event.chip, chip, sizeof(event.chip) - 1);
@@ -2202,13 +2202,13 @@ std::vector<int64_t> OperatorsIn(const abi::Control* control) {
 TEST(Job, OperatorsOfTheHeaviestSeqPointsAreRecordedByRankZero) {
   auto job = std::make_unique<Job>(Row(), JobOptions{});
   FakeStore store;
-  ProcessRow second_row = Process();
+  ProcessRow second_row = TrainingProcess();
   second_row.process_id = 8;
   second_row.ring_id = std::string(16, 's');
   second_row.rank = 1;
   second_row.text = "rank=1\nworld_size=2\n";
   FakeProcess first(3), second(4);
-  job->AddProcess(Process());
+  job->AddProcess(TrainingProcess());
   job->AddProcess(second_row);
   first.Connect(*job, 7);
   second.Connect(*job, 8);
@@ -2236,7 +2236,7 @@ TEST(Job, OperatorsOfTheHeaviestSeqPointsAreRecordedByRankZero) {
   EXPECT_THAT(asked(8), testing::IsEmpty());
   EXPECT_EQ(job->Describe(true).operators_folder(), "/runs/a.operators");
   store.Take(*job);
-  job = store.Restart({Process(), second_row});
+  job = store.Restart({TrainingProcess(), second_row});
   EXPECT_EQ(job->Describe(true).operators_folder(), "/runs/a.operators");
 }
 
@@ -2249,7 +2249,7 @@ v1::PrepareJobRequest WithRoofline() {
 TEST(Job, KernelsArePlacedOnTheRoofline) {
   Job job(Row(), {.overhead_budget_share = 1});
   ASSERT_TRUE(job.SetMetrics(*MetricChoice::From(WithRoofline())).ok());
-  job.AddProcess(Process());
+  job.AddProcess(TrainingProcess());
   FakeProcess process(3);
   process.Connect(job, 7);
   v1::GetRooflineRequest request;
@@ -2303,7 +2303,7 @@ TEST(Job, KernelsArePlacedOnTheRoofline) {
 TEST(Job, AnIterationThatLacksAKernelIsNotUsed) {
   Job job(Row(), {.overhead_budget_share = 1});
   ASSERT_TRUE(job.SetMetrics(*MetricChoice::From(WithRoofline())).ok());
-  job.AddProcess(Process());
+  job.AddProcess(TrainingProcess());
   FakeProcess process(3);
   process.loses_kernels = true;
   process.Connect(job, 7);
@@ -2358,7 +2358,7 @@ TEST(Job, SetsThatAreTooManySaySoAlsoAfterARestart) {
 TEST(Job, ValuesThatAreNoNumbersAreNone) {
   Job job(Row(), {.overhead_budget_share = 1});
   ASSERT_TRUE(job.SetMetrics(*MetricChoice::From(WithRoofline())).ok());
-  job.AddProcess(Process());
+  job.AddProcess(TrainingProcess());
   FakeProcess process(3);
   process.no_numbers = true;
   process.Connect(job, 7);
@@ -2375,7 +2375,7 @@ TEST(Job, ValuesThatAreNoNumbersAreNone) {
 
 TEST(Job, HostilePayloadsAreRejectedAndCounted) {
   Job job(Row(), {});
-  job.AddProcess(Process());
+  job.AddProcess(TrainingProcess());
   std::mt19937 random(9);
   for (int i = 0; i < 20000; ++i) {
     std::vector<uint8_t> payload(random() % 128);

@@ -9,7 +9,7 @@
 namespace seqpoint::jobs {
 namespace {
 
-constexpr double kNeverTheSame = 0.1, kChance = 1.63;
+constexpr double kNeverTheSame = 0.1, kKolmogorovFactor = 1.63;
 constexpr int64_t kMostTried = 1 << 20;  // a hostile process has any unit
 // Powers that are tried: batches from a 1024th of the given size to 1024 times as large, in steps
 // of a fifth.
@@ -106,7 +106,7 @@ bool AreMultiples(const Histogram1& lengths, int64_t multiple) {
 }  // namespace
 
 double MostDistance(double observed, double expected) {
-  return kNeverTheSame + kChance * std::sqrt(1 / observed + 1 / expected);
+  return kNeverTheSame + kKolmogorovFactor * std::sqrt(1 / observed + 1 / expected);
 }
 
 std::optional<LengthScale> FindScaleOfDrawn(const Histogram1& observed,

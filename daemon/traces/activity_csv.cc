@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "daemon/traces/json_text.h"
 #include "proto/file_content.h"
@@ -14,12 +15,6 @@ namespace {
 using trace::WorkKind;
 
 constexpr size_t kMaxLineBytes = size_t{1} << 20;  // a longer one is cut
-
-bool StartsWith(std::string_view text, std::string_view prefix) {
-  return text.substr(0, prefix.size()) == prefix;
-}
-
-bool Digit(char c) { return c >= '0' && c <= '9'; }
 
 // "47.954MB".
 uint64_t Bytes(std::string_view text) {
@@ -47,8 +42,8 @@ void Geometry(std::string_view text, trace::Work* work) {
   uint64_t numbers[6] = {};
   size_t n = 0;
   for (size_t i = 0; i < text.size() && n < 6; ++i) {
-    if (!Digit(text[i])) continue;
-    for (; i < text.size() && Digit(text[i]); ++i) {
+    if (!absl::ascii_isdigit(text[i])) continue;
+    for (; i < text.size() && absl::ascii_isdigit(text[i]); ++i) {
       numbers[n] = std::min<uint64_t>(numbers[n] * 10 + static_cast<uint64_t>(text[i] - '0'),
                                       std::numeric_limits<uint32_t>::max());
     }
@@ -93,7 +88,7 @@ void ActivityCsv::Finish() {
 
 void ActivityCsv::TakeLine(std::string_view line, uint64_t at) {
   if (!line.empty() && line.back() == '\r') line.remove_suffix(1);
-  if (line.empty() || line == kActivityHeader || StartsWith(line, "#names")) return;
+  if (line.empty() || line == kActivityHeader || line.starts_with("#names")) return;
   if (line[0] == '#') {
     const size_t tab = line.find('\t');
     const auto id = ParseInteger(line.substr(1, tab - 1));
@@ -127,10 +122,10 @@ bool ActivityCsv::TakeActivity(std::string_view line) {
   work.name = name == names_.end() ? 0 : name->second;
   const std::string_view text = builder_->trace().names[work.name];
   work.stream = builder_->Stream(0, *stream);
-  if (StartsWith(text, "[CUDA memcpy")) {
+  if (text.starts_with("[CUDA memcpy")) {
     work.kind = CopyKindOf(text);
     work.bytes = Bytes(fields[4]);
-  } else if (StartsWith(text, "[CUDA memset")) {
+  } else if (text.starts_with("[CUDA memset")) {
     work.kind = WorkKind::kMemset;
     work.bytes = Bytes(fields[4]);
   } else {

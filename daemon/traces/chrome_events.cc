@@ -13,10 +13,7 @@ using trace::WorkKind;
 
 constexpr int64_t kMaxDurationNs = int64_t{1} << 60;
 constexpr size_t kMaxGpus = 1024;
-constexpr std::string_view kStepName = "ProfilerStep#";
 constexpr size_t kMaxLengthsBytes = 64;
-
-bool Blank(char c) { return c == ' ' || c == '\n' || c == '\r' || c == '\t'; }
 
 // Takes `"key": "` from the start of `*text` and returns the text between the next quotes; nothing
 // when `*text` starts otherwise. For keys and values that need no escapes.

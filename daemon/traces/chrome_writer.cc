@@ -24,7 +24,6 @@ using trace::WorkKind;
 constexpr size_t kPieceBytes = 256 * 1024;
 constexpr int64_t kMostProcesses = 5'000'000;  // more than Linux gives; GPUs come behind them
 constexpr int64_t kReplayedRows = 1'000'000'000;
-constexpr std::string_view kStepName = "ProfilerStep#";
 constexpr std::string_view kLengths = " lengths=[";
 
 std::string JsonText(std::string_view text) { return JsonString(ValidUtf8(text)); }

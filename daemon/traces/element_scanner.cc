@@ -4,6 +4,8 @@
 #include <bit>
 #include <cstring>
 
+#include "daemon/traces/json_text.h"
+
 #if defined(__SSE2__)
 #include <emmintrin.h>
 #endif
@@ -77,8 +79,6 @@ uint64_t Escaped(uint64_t backslash, bool* escaped) {
   }
   return result;
 }
-
-bool Blank(char c) { return c == ' ' || c == '\n' || c == '\r' || c == '\t'; }
 
 // The key before the value that begins at the end of `text`: of {"a": 1, "b": it is b.
 std::string_view LastKey(std::string_view text) {

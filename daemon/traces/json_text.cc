@@ -5,6 +5,7 @@
 #include <charconv>
 #include <cmath>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 
 namespace seqpoint::traces {
@@ -12,8 +13,6 @@ namespace {
 
 constexpr int64_t kMaxNs = int64_t{1} << 61;  // three of them can be added
 
-bool Blank(char c) { return c == ' ' || c == '\n' || c == '\r' || c == '\t'; }
-bool Digit(char c) { return c >= '0' && c <= '9'; }
 bool Control(char c) { return static_cast<unsigned char>(c) < 0x20; }
 
 // The first character from `at` on that is no blank; 0 at the end.
@@ -111,7 +110,7 @@ std::string Mend(std::string_view text) {
       const std::string_view word = text.substr(i - 1, end - i + 1);
       // An exponent is not a word.
       const bool known = word == "true" || word == "false" || word == "null" ||
-                         (!out.empty() && (Digit(out.back()) || out.back() == '.'));
+                         (!out.empty() && (absl::ascii_isdigit(out.back()) || out.back() == '.'));
       out += known ? word : "null";
       i = end;
     } else if (!Control(c) || Blank(c)) {
@@ -153,7 +152,7 @@ std::optional<int64_t> ParseMicros(std::string_view token) {
   if (!text.empty() && text[0] == '.') {
     text.remove_prefix(1);
     int64_t unit = 100;
-    while (!text.empty() && Digit(text[0])) {
+    while (!text.empty() && absl::ascii_isdigit(text[0])) {
       if (unit > 0) {
         ns += unit * (text[0] - '0');
       } else if (unit == 0 && text[0] >= '5') {

@@ -11,6 +11,12 @@
 
 namespace seqpoint::traces {
 
+// The name of an iteration's annotation is this and the iteration's number.
+inline constexpr std::string_view kStepName = "ProfilerStep#";
+
+// White space of JSON.
+inline bool Blank(char c) { return c == ' ' || c == '\n' || c == '\r' || c == '\t'; }
+
 // Makes JSON of nearly correct JSON, as old profilers wrote it: quotes and backslashes that were
 // not escaped, control characters and bytes that are no UTF-8 in strings, commas before a closing
 // bracket, nan and inf, brackets that are not closed. JSON stays as it is. The result need not be

@@ -21,21 +21,16 @@ namespace {
 constexpr std::string_view kGzip = "\x1f\x8b";
 constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
 
-bool StartsWith(std::string_view text, std::string_view prefix) {
-  return text.substr(0, prefix.size()) == prefix;
-}
-
 // The message for content of no known format.
 std::string Foreign(std::string_view head) {
-  if (StartsWith(head, "SQLite format 3")) {
+  if (head.starts_with("SQLite format 3")) {
     return "is an SQLite database (an export of Nsight Systems?); give a trace of torch.profiler: "
            "export_chrome_trace(\"trace.json\")";
   }
-  if (StartsWith(head, "\x28\xB5\x2F\xFD") || StartsWith(head, "PK\x03\x04") ||
-      StartsWith(head,
-                 "\xFD"
-                 "7zXZ") ||
-      StartsWith(head, "BZh")) {
+  if (head.starts_with("\x28\xB5\x2F\xFD") || head.starts_with("PK\x03\x04") ||
+      head.starts_with("\xFD"
+                       "7zXZ") ||
+      head.starts_with("BZh")) {
     return "is packed in a way that is not read; unpack it, or pack it with gzip";
   }
   if (ContentOf(head) == ContentKind::kBinary) {
@@ -85,7 +80,7 @@ absl::Status TraceReader::Add(std::string_view piece) {
     c.packed_head += piece;
     if (c.packed_head.size() < kGzip.size()) return status_;
     c.packing_known = true;
-    if (StartsWith(c.packed_head, kGzip)) c.gunzip.emplace();
+    if (c.packed_head.starts_with(kGzip)) c.gunzip.emplace();
     piece = c.packed_head;
   }
   if (!status_.ok()) return status_;
@@ -124,7 +119,7 @@ void TraceReader::Begin() {
   Content& c = *content_;
   c.begun = true;
   std::string_view text = c.head;
-  if (StartsWith(text, kByteOrderMark)) text.remove_prefix(kByteOrderMark.size());
+  if (text.starts_with(kByteOrderMark)) text.remove_prefix(kByteOrderMark.size());
   const ContentKind content = ContentOf(text);
   if (content == ContentKind::kJson) {
     c.json.emplace(&c.events);

@@ -72,7 +72,7 @@ const char* CopyName(WorkKind kind) {
 }
 
 // The call that launches it.
-Op OpOf(WorkKind kind) {
+Op LaunchingOp(WorkKind kind) {
   switch (kind) {
     case WorkKind::kKernel:
     case WorkKind::kCollective:
@@ -205,7 +205,7 @@ void WindowReader::Add(const abi::DataRecord& record) {
       return;
   }
   if (work.end_ns < work.start_ns) return;
-  opening_names_[work.kind] = builder_.Name(CallName(OpOf(work.kind), /*blocks=*/false));
+  opening_names_[work.kind] = builder_.Name(CallName(LaunchingOp(work.kind), /*blocks=*/false));
   builder_.AddWork(work);
 }
 

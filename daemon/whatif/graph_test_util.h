@@ -8,10 +8,14 @@
 #ifndef DAEMON_WHATIF_GRAPH_TEST_UTIL_H_
 #define DAEMON_WHATIF_GRAPH_TEST_UTIL_H_
 
+#include <gtest/gtest.h>
+
+#include <string>
 #include <vector>
 
 #include "daemon/trace/trace_test_util.h"
 #include "daemon/whatif/graph.h"
+#include "daemon/whatif/replay.h"
 
 namespace seqpoint::whatif {
 
@@ -23,6 +27,31 @@ class TestTrace : public trace::TestTrace {
     return BuildGraph(trace(), options);
   }
 };
+
+// The replay of one rank; every task runs.
+inline RankTimeline ReplayOne(const Graph& graph, const ReplayOptions& options = {}) {
+  const Graph* ranks[] = {&graph};
+  const Timeline timeline = Replay(ranks, options);
+  EXPECT_EQ(timeline.not_run, 0u);
+  return timeline.ranks[0];
+}
+
+// The first GPU task of a name.
+inline uint32_t TaskNamed(const Graph& graph, const std::string& name) {
+  for (uint32_t i = 0; i < graph.gpu.size(); ++i) {
+    if (graph.names[graph.gpu[i].name] == name) return i;
+  }
+  ADD_FAILURE() << "no task " << name;
+  return 0;
+}
+
+// Its start in the replay, and the end of the replay, microseconds.
+inline double StartUs(const Graph& graph, const std::string& name) {
+  return static_cast<double>(ReplayOne(graph).gpu_begin_ns[TaskNamed(graph, name)]) / 1000;
+}
+inline double EndUs(const Graph& graph) {
+  return static_cast<double>(ReplayOne(graph).end_ns) / 1000;
+}
 
 }  // namespace seqpoint::whatif
 

@@ -22,11 +22,6 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::UnorderedElementsAre;
 
-double EndUs(const Graph& graph) {
-  const Graph* ranks[] = {&graph};
-  return static_cast<double>(Replay(ranks).ranks[0].end_ns) / 1000;
-}
-
 TEST(PresetTest, EachFileCanBeReadAndUsed) {
   size_t files = 0;
   for (const PresetFile& file : kPresetFiles) {

@@ -11,27 +11,6 @@
 namespace seqpoint::whatif {
 namespace {
 
-RankTimeline ReplayOne(const Graph& graph) {
-  const Graph* ranks[] = {&graph};
-  Timeline timeline = Replay(ranks);
-  EXPECT_EQ(timeline.not_run, 0u);
-  return timeline.ranks[0];
-}
-
-uint32_t TaskNamed(const Graph& graph, const std::string& name) {
-  for (uint32_t i = 0; i < graph.gpu.size(); ++i) {
-    if (graph.names[graph.gpu[i].name] == name) return i;
-  }
-  ADD_FAILURE() << "no task " << name;
-  return 0;
-}
-
-// Start of the first GPU task of a name in the replay, microseconds.
-double StartUs(const Graph& graph, const std::string& name) {
-  return static_cast<double>(ReplayOne(graph).gpu_begin_ns[TaskNamed(graph, name)]) / 1000;
-}
-double EndUs(const Graph& graph) { return static_cast<double>(ReplayOne(graph).end_ns) / 1000; }
-
 void Lengthen(Graph* graph, const std::string& name, double us) {
   graph->gpu[TaskNamed(*graph, name)].duration_ns += TestTrace::Ns(us);
 }

@@ -55,23 +55,7 @@ Graph Training(int iterations, bool optimizer = true) {
   return graph;
 }
 
-RankTimeline ReplayOne(const Graph& graph) {
-  const Graph* ranks[] = {&graph};
-  Timeline timeline = Replay(ranks, {.causes = true});
-  EXPECT_EQ(timeline.not_run, 0u);
-  return timeline.ranks[0];
-}
-double StartUs(const Graph& graph, const std::string& name) {
-  const RankTimeline timeline = ReplayOne(graph);
-  for (size_t i = 0; i < graph.gpu.size(); ++i) {
-    if (graph.names[graph.gpu[i].name] == name) {
-      return static_cast<double>(timeline.gpu_begin_ns[i]) / 1000;
-    }
-  }
-  ADD_FAILURE() << "no task " << name;
-  return 0;
-}
-void Do(const std::string& text, Graph* graph) {
+void ApplyText(const std::string& text, Graph* graph) {
   const absl::StatusOr<Change> change = ParseChange(text);
   const absl::StatusOr<Request> request =
       change.ok() ? absl::StatusOr<Request>(change->request) : ParseRequest(text);
@@ -81,7 +65,7 @@ void Do(const std::string& text, Graph* graph) {
   ASSERT_TRUE(applied.ok()) << applied.status();
 }
 double AfterUs(const std::string& text, Graph graph, const std::string& name) {
-  Do(text, &graph);
+  ApplyText(text, &graph);
   return StartUs(graph, name);
 }
 
@@ -107,8 +91,8 @@ TEST(LanesTest, BucketsAreFullWhenTheirBytesAreThere) {
   // 50 KB in 20 KB: full after 16 and 32 us, that is with the second and the fourth kernel, and the
   // rest goes with the last.
   Graph graph = Training(1);
-  Do("data-parallel,bytes=50KB,bucket=20KB,bandwidth=1GB/s,latency=0us", &graph);
-  const RankTimeline timeline = ReplayOne(graph);
+  ApplyText("data-parallel,bytes=50KB,bucket=20KB,bandwidth=1GB/s,latency=0us", &graph);
+  const RankTimeline timeline = ReplayOne(graph, {.causes = true});
   std::vector<double> starts_us;
   for (size_t i = 0; i < graph.gpu.size(); ++i) {
     if (graph.names[graph.gpu[i].name] != "all_reduce") continue;
@@ -134,7 +118,7 @@ TEST(LanesTest, WhatIsNeededFirstGoesFirst) {
   EXPECT_EQ(StartUs(fifo, "1 gemm b4"), 270);
   // By need: layer 4 (150 to 170), then 2, which has come meanwhile, 1 (190 to 210), 3 (to 230).
   Graph by_need = graph;
-  Do(p3, &by_need);
+  ApplyText(p3, &by_need);
   EXPECT_EQ(StartUs(by_need, "1 gemm f1"), 210);
   EXPECT_EQ(StartUs(by_need, "1 gemm f2"), 220);
   EXPECT_EQ(StartUs(by_need, "1 gemm f3"), 230);
@@ -144,8 +128,8 @@ TEST(LanesTest, WhatIsNeededFirstGoesFirst) {
 TEST(LanesTest, WhatAGradientComesFromMayGoAway) {
   // Without the backward kernels all buckets are there when the forward pass is over.
   Graph graph = Training(1);
-  Do("data-parallel,bytes=80KB,bucket=20KB,bandwidth=1GB/s,latency=0us", &graph);
-  Do("remove kernels where phase = backward", &graph);
+  ApplyText("data-parallel,bytes=80KB,bucket=20KB,bandwidth=1GB/s,latency=0us", &graph);
+  ApplyText("remove kernels where phase = backward", &graph);
   EXPECT_EQ(StartUs(graph, "0 o"), 140 + 4 * 20);
 }
 
@@ -156,7 +140,7 @@ TEST(LanesTest, ASlowBusStallsWhatMovesFeatureMaps) {
   // Copies of 20 us: the second to the fourth kernel of each pass wait for the copy that began with
   // the one before.
   Graph slow = graph;
-  Do("vdnn,bytes=80KB,bandwidth=1GB/s", &slow);
+  ApplyText("vdnn,bytes=80KB,bandwidth=1GB/s", &slow);
   EXPECT_EQ(StartUs(slow, "0 gemm b4"), 100 + 3 * 20 + 10);
   EXPECT_EQ(StartUs(slow, "0 o"), 170 + 3 * 20 + 10);
 }
@@ -167,12 +151,14 @@ TEST(LanesTest, ADeviceSynchroniseWaitsForWhatRunsByNeed) {
   t.Launch(5, 7, "b", 19, 29);
   t.Api(20, 31, "cudaDeviceSynchronize", CallKind::kContextSync);
   Graph graph = t.Graph();
-  Do("insert \"send\" of 50us into \"network\" after kernels; reschedule work where name = "
-     "\"send\" "
-     "by need",
-     &graph);
+  ApplyText(
+      "insert \"send\" of 50us into \"network\" after kernels; reschedule work where name = "
+      "\"send\" "
+      "by need",
+      &graph);
   // 18 to 68, 68 to 118; the call ended 2 us after what it waited for.
-  EXPECT_NEAR(static_cast<double>(ReplayOne(graph).cpu_end_ns.back()) / 1000, 120, 0.01);
+  EXPECT_NEAR(static_cast<double>(ReplayOne(graph, {.causes = true}).cpu_end_ns.back()) / 1000, 120,
+              0.01);
 }
 
 // By rank, chosen by a loop that knows all times beforehand.
@@ -191,9 +177,10 @@ TEST(LanesTest, TheBestOfWhatIsThereRuns) {
     }
     Graph graph = t.Graph();
     for (GpuTask& task : graph.gpu) task.gap_ns = task.wait_gap_ns = 0;
-    Do("insert \"send\" of 1us into \"network\" after kernels\n"
-       "reschedule work where name = \"send\" first",
-       &graph);
+    ApplyText(
+        "insert \"send\" of 1us into \"network\" after kernels\n"
+        "reschedule work where name = \"send\" first",
+        &graph);
     std::vector<uint32_t> open;
     for (uint32_t g = count; g < graph.gpu.size(); ++g) {
       graph.gpu[g].duration_ns = 1000 * static_cast<int64_t>(1 + random() % 30);
@@ -201,7 +188,7 @@ TEST(LanesTest, TheBestOfWhatIsThereRuns) {
       open.push_back(g);
     }
     ASSERT_EQ(open.size(), static_cast<size_t>(count));
-    const RankTimeline timeline = ReplayOne(graph);
+    const RankTimeline timeline = ReplayOne(graph, {.causes = true});
     double now_us = 0;
     while (!open.empty()) {
       const auto ready = [&](uint32_t g) { return ready_us[g - count]; };
@@ -265,7 +252,7 @@ TEST(LanesTest, PresetsSayWhyTheyDoNotApply) {
   EXPECT_THAT(fit("data-parallel", Training(1, /*optimizer=*/false)).why_not,
               HasSubstr("Optimizer.step, would tell"));
   Graph parallel = training;
-  Do("data-parallel,bytes=80KB,bandwidth=1GB/s", &parallel);
+  ApplyText("data-parallel,bytes=80KB,bandwidth=1GB/s", &parallel);
   EXPECT_FALSE(fit("data-parallel", parallel).applies);
   EXPECT_THAT(fit("data-parallel", parallel).why_not, HasSubstr("it is data parallel already"));
   EXPECT_TRUE(fit("blueconnect", parallel).applies);
@@ -277,8 +264,8 @@ TEST(LanesTest, PresetsSayWhyTheyDoNotApply) {
 
 TEST(LanesTest, P3TakesThePlaceOfAllReduces) {
   Graph graph = Training(2);
-  Do("data-parallel,bytes=80KB,bucket=20KB,bandwidth=0.01GB/s", &graph);
-  Do("p3,bytes=80KB,bandwidth=100GB/s", &graph);
+  ApplyText("data-parallel,bytes=80KB,bucket=20KB,bandwidth=0.01GB/s", &graph);
+  ApplyText("p3,bytes=80KB,bandwidth=100GB/s", &graph);
   EXPECT_NEAR(StartUs(graph, "1 o"), 100 + 9 * 10 + 8 * 10, 1);
 }
 

@@ -28,7 +28,7 @@ bool IsKind(Target target, WorkKind kind) {
   }
 }
 
-bool Compares(Compare compare, double value, double with) {
+bool Fulfils(Compare compare, double value, double with) {
   switch (compare) {
     case Compare::kLess:
       return value < with;
@@ -129,16 +129,16 @@ bool Selector::Holds(const Condition& condition, const std::vector<bool>& by_nam
     case Field::kStream: {
       const uint32_t lane = gpu ? graph_.gpu[t].lane : LaneOf(graph_, graph_.cpu[t]);
       return lane != kNone &&
-             Compares(condition.compare,
-                      static_cast<double>(graph_.streams[graph_.lanes[lane].stream].id),
-                      condition.number);
+             Fulfils(condition.compare,
+                     static_cast<double>(graph_.streams[graph_.lanes[lane].stream].id),
+                     condition.number);
     }
     case Field::kDuration:
-      return Compares(condition.compare, static_cast<double>(DurationOf(graph_, gpu, t)),
-                      condition.number);
+      return Fulfils(condition.compare, static_cast<double>(DurationOf(graph_, gpu, t)),
+                     condition.number);
     case Field::kBytes:
-      return gpu && Compares(condition.compare, static_cast<double>(graph_.gpu[t].bytes),
-                             condition.number);
+      return gpu &&
+             Fulfils(condition.compare, static_cast<double>(graph_.gpu[t].bytes), condition.number);
     case Field::kBound: {
       if (!gpu) return false;
       static constexpr const char* kWords[] = {"compute", "memory", "latency"};
@@ -152,7 +152,7 @@ bool Selector::Holds(const Condition& condition, const std::vector<bool>& by_nam
     case Field::kCounter: {
       const double* value = gpu ? CounterOf(t, condition.text) : nullptr;
       if (gpu && value == nullptr && IsNew(t, &without_value_)) ++without_counter_;
-      return value != nullptr && Compares(condition.compare, *value, condition.number);
+      return value != nullptr && Fulfils(condition.compare, *value, condition.number);
     }
   }
   return false;

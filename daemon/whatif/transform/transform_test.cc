@@ -15,13 +15,6 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-double EndUs(const Graph& graph) {
-  const Graph* ranks[] = {&graph};
-  const Timeline timeline = Replay(ranks);
-  EXPECT_EQ(timeline.not_run, 0u);
-  return static_cast<double>(timeline.ranks[0].end_ns) / 1000;
-}
-
 Applied Do(const std::string& text, Graph* graph, const Bounds& bounds = {},
            const std::map<std::string, double>& parameters = {}) {
   const absl::StatusOr<Request> request = ParseRequest(text);
