@@ -1,11 +1,13 @@
-# Build settings and the four functions every part uses:
+# Build settings and the functions every part uses:
 #   seqpoint_library(NAME SRCS ... [DEPS ...])   one folder, one static library
-#   seqpoint_test(NAME SRCS ... [DEPS ...] [TIMEOUT s] [LABELS ...] [SERIAL])
-#                                                SERIAL: needs all cores, runs beside no other
+#   seqpoint_test(NAME SRCS ... [DEPS ...] [TIMEOUT s] [LABELS ...] [SERIAL] [SANITIZERS address thread])
+#                                                SERIAL: needs all cores, no other test runs meanwhile;
+#                                                SANITIZERS: those that `./dev test` runs it with, too
 #   seqpoint_python_test(NAME SCRIPT file CASES ... [ARGS ...])
 #                                                a test for each case: SCRIPT BUILD_FOLDER ARGS CASE;
 #                                                77: skipped
 #   seqpoint_benchmark(NAME SRCS ... [DEPS ...])
+#   seqpoint_generated_code(NAME)                marks a library of generated code
 # Every test case runs in a process of its own, with a timeout.
 
 set(CMAKE_CXX_STANDARD 20)
@@ -77,6 +79,15 @@ if(SEQPOINT_WITH_CUDA)
   target_include_directories(seqpoint_cuda_headers SYSTEM INTERFACE ${SEQPOINT_CUDA_INCLUDE})
 endif()
 
+# Nobody here mends the code that protoc writes: no warnings, no sanitizer. Light optimisation keeps
+# its build short.
+function(seqpoint_generated_code target)
+  target_compile_options(${target} PRIVATE -w -O1)
+  if(SEQPOINT_SANITIZER)
+    target_compile_options(${target} PRIVATE -fno-sanitize=all)
+  endif()
+endfunction()
+
 function(seqpoint_library name)
   cmake_parse_arguments(ARG "" "" "SRCS;DEPS" ${ARGN})
   add_library(${name} STATIC ${ARG_SRCS})
@@ -87,19 +98,23 @@ function(seqpoint_library name)
   target_link_libraries(${name} PUBLIC ${ARG_DEPS} Threads::Threads)
 endfunction()
 
+# The tests that `./dev test` runs under this build's sanitizer.
+add_custom_target(sanitized_tests)
+
 function(seqpoint_test name)
-  cmake_parse_arguments(ARG "SERIAL" "TIMEOUT" "SRCS;DEPS;LABELS" ${ARGN})
+  cmake_parse_arguments(ARG "SERIAL" "TIMEOUT" "SRCS;DEPS;LABELS;SANITIZERS" ${ARGN})
   if(NOT SEQPOINT_TESTS)
     return()
+  endif()
+  if(SEQPOINT_SANITIZER IN_LIST ARG_SANITIZERS)
+    list(APPEND ARG_LABELS sanitized)
+    add_dependencies(sanitized_tests ${name})
   endif()
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 60)
   endif()
   add_executable(${name} ${ARG_SRCS})
-  if(name MATCHES "^(jobs_test|whatif_test|traces_test|iterations.*_test)$")
-    set_target_properties(${name} PROPERTIES UNITY_BUILD OFF)
-  endif()
-  # A test's own code is compiled once and run once; what it tests keeps its optimisation.
+  # A test's own code is compiled once and run once; the code under test keeps its optimisation.
   target_compile_options(${name} PRIVATE $<$<CONFIG:RelWithDebInfo>:-O1>)
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR})
   target_link_libraries(${name} PRIVATE ${ARG_DEPS} GTest::gmock GTest::gtest GTest::gtest_main Threads::Threads)
