@@ -7,9 +7,11 @@ namespace {
 
 constexpr size_t kAlignment = 64;
 
+ActivityBuffers* g_registered = nullptr;
+
 }  // namespace
 
-ActivityBuffers* ActivityBuffers::registered_ = nullptr;
+void ActivityBuffers::ForgetInChild() { g_registered = nullptr; }
 
 bool ActivityBuffers::Init(Pool* pool) {
   last_resort_ = static_cast<uint8_t*>(pool->Take(kSmallBufferBytes));
@@ -17,7 +19,7 @@ bool ActivityBuffers::Init(Pool* pool) {
 }
 
 uint32_t ActivityBuffers::Register() {
-  registered_ = this;
+  g_registered = this;
   CallWatch::Scope watch(call_watch_, "cuptiActivityRegisterCallbacks");
   return cupti_->ActivityRegisterCallbacks(OnRequest, OnComplete);
 }
@@ -32,11 +34,11 @@ void ActivityBuffers::OnRequest(uint8_t** buffer, size_t* size, size_t* max_reco
   *max_records = 0;
   *buffer = nullptr;
   *size = 0;
-  if (registered_ != nullptr) registered_->Request(buffer, size);
+  if (g_registered != nullptr) g_registered->Request(buffer, size);
 }
 
 void ActivityBuffers::OnComplete(CUcontext, uint32_t, uint8_t* buffer, size_t, size_t valid_bytes) {
-  if (registered_ != nullptr) registered_->Complete(buffer, valid_bytes);
+  if (g_registered != nullptr) g_registered->Complete(buffer, valid_bytes);
 }
 
 void ActivityBuffers::Request(uint8_t** buffer, size_t* size) {

@@ -46,7 +46,7 @@ class ActivityBuffers {
   // CUPTI was another tool's: what it was lent before may be that tool's now.
   void ExpectLoss();
   // CUPTI is of no use in a forked child.
-  static void ForgetInChild() { registered_ = nullptr; }
+  static void ForgetInChild();
 
  private:
   struct Buffer {
@@ -62,7 +62,6 @@ class ActivityBuffers {
   void Request(uint8_t** buffer, size_t* size);
   void Complete(uint8_t* buffer, size_t valid_bytes);
 
-  static ActivityBuffers* registered_;
   const Cupti* const cupti_;
   CallWatch* const call_watch_;
   injection::RingWriter* const ring_;
