@@ -69,8 +69,6 @@ class InjectServer {
   InjectServer(const InjectServer&) = delete;
   InjectServer& operator=(const InjectServer&) = delete;
 
-  // Readable when RunOnce has something to do.
-  int PollFd() const { return epoll_fd_; }
   // Serves the pending events, after waiting for one at most `timeout_ms` (0: not at all).
   void RunOnce(int timeout_ms);
 

@@ -208,7 +208,6 @@ bool IterationLearner::MayTellMore(const LearnedRule& learned) const {
 }
 
 void IterationLearner::RunAnalysis() {
-  ++analyses_;
   const size_t size = stream_.size();
   const uint64_t seen = Seen();
   // The number of calls at which the stream will have grown by `factor`, or, once it is full, at

@@ -101,7 +101,6 @@ class IterationLearner {
   std::string Explanation() const;
 
   const LaunchLog& stream() const { return stream_; }
-  uint64_t analyses() const { return analyses_; }
   // Forgets calls and rule, keeps the names, and starts learning again.
   void Restart();
 
@@ -131,7 +130,6 @@ class IterationLearner {
   uint64_t next_analysis_;
   size_t marks_ = 0;
   size_t steps_ = 0;  // marks of a framework
-  uint64_t analyses_ = 0;
 };
 
 }  // namespace seqpoint::iterations

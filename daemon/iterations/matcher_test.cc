@@ -184,7 +184,7 @@ TEST_F(MatcherTest, MicroStepsTellTheirCalls) {
 
 TEST_F(MatcherTest, WhatIsNoSumTellsNoMicroSteps) {
   Rule rule = AccumulatingRule(2);
-  rule.length[0].fold = static_cast<uint8_t>(LengthFold::kMax);
+  rule.length[0].fold = static_cast<uint8_t>(LengthFold::kFirst);
   matcher_.SetRule(rule, 0, false);
   Copy(10), Backward();
   EXPECT_EQ(Copy(5), "MD10");

@@ -6,8 +6,8 @@
 #include <string>
 
 #include "daemon/trace/trace_test_util.h"
-#include "daemon/traces/read_file.h"
 #include "tests/support/shared_traces.h"
+#include "tests/support/trace_file.h"
 
 namespace seqpoint::iterations {
 namespace {
@@ -94,7 +94,7 @@ TEST_P(RecordedTest, WithoutMarks) {
   if (!std::filesystem::exists(path)) {
     GTEST_SKIP() << path << " is not there; set SEQPOINT_SHARED_DATA to the folder with traces/";
   }
-  absl::StatusOr<trace::Trace> trace = traces::ReadTraceFile(path);
+  absl::StatusOr<trace::Trace> trace = ReadTraceFile(path);
   ASSERT_TRUE(trace.ok()) << trace.status();
   std::erase_if(trace->spans,
                 [](const trace::Span& s) { return s.kind == trace::SpanKind::kAnnotation; });

@@ -5,9 +5,9 @@
 #include <filesystem>
 #include <string>
 
-#include "daemon/traces/read_file.h"
 #include "tests/iterations/marked_boundaries.h"
 #include "tests/support/shared_traces.h"
+#include "tests/support/trace_file.h"
 
 namespace seqpoint::iterations {
 namespace {
@@ -25,7 +25,7 @@ TEST_P(TraceTest, OneBoundaryInEachStep) {
   if (!std::filesystem::exists(path)) {
     GTEST_SKIP() << path << " is not there; set SEQPOINT_SHARED_DATA to the folder with traces/";
   }
-  const auto trace = traces::ReadTraceFile(path);
+  const auto trace = ReadTraceFile(path);
   ASSERT_TRUE(trace.ok()) << trace.status();
   const MarkedBoundaries marked = FindMarkedBoundaries(*trace, GetParam().marker);
   ASSERT_TRUE(marked.judged());

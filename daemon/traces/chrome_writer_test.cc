@@ -15,9 +15,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "daemon/traces/gunzip.h"
-#include "daemon/traces/read_file.h"
 #include "daemon/traces/trace_reader.h"
 #include "tests/support/shared_traces.h"
+#include "tests/support/trace_file.h"
 
 namespace seqpoint::traces {
 namespace {

@@ -16,9 +16,9 @@
 #include <utility>
 #include <vector>
 
-#include "daemon/traces/read_file.h"
 #include "daemon/traces/trace_reader.h"
 #include "tests/support/shared_traces.h"
+#include "tests/support/trace_file.h"
 
 namespace seqpoint::traces {
 namespace {

@@ -215,17 +215,6 @@ RankTimeline Measured(const Trace& trace, const Graph& graph) {
   return timeline;
 }
 
-std::vector<IterationTime> IterationTimes(const Trace& trace, const Graph& graph,
-                                          const RankTimeline& timeline) {
-  const std::vector<int64_t> measured = IterationDurations(graph, Measured(trace, graph));
-  const std::vector<int64_t> replayed = IterationDurations(graph, timeline);
-  std::vector<IterationTime> times;
-  for (size_t i = 0; i < measured.size(); ++i) {
-    times.push_back({static_cast<int32_t>(i), measured[i], replayed[i]});
-  }
-  return times;
-}
-
 namespace {
 
 // The task that ends last.
@@ -246,22 +235,6 @@ Last LastOf(const RankTimeline& timeline) {
 }
 
 }  // namespace
-
-Shares CriticalPath(const Graph& graph, const RankTimeline& timeline) {
-  Shares shares = {};
-  const Last last = LastOf(timeline);
-  // A rank may start later than the others.
-  int64_t begin_ns = last.end_ns;
-  for (const std::vector<int64_t>* begins_ns : {&timeline.cpu_begin_ns, &timeline.gpu_begin_ns}) {
-    for (const int64_t task_begin_ns : *begins_ns) {
-      if (task_begin_ns != kNotRun) begin_ns = std::min(begin_ns, task_begin_ns);
-    }
-  }
-  if (last.task != kNone) {
-    Walk(graph, timeline).Back(last.gpu, last.task, last.end_ns, begin_ns, &shares);
-  }
-  return shares;
-}
 
 std::vector<Shares> IterationPaths(const Graph& graph, const RankTimeline& timeline,
                                    std::vector<int64_t>* calls_ns) {
@@ -285,11 +258,14 @@ std::vector<Shares> IterationPaths(const Graph& graph, const RankTimeline& timel
   return paths;
 }
 
-namespace {
-
-// `at`: maps the start of a task to the shares that the gap before it is added to; nullptr: none.
-template <typename At>
-void AddIdle(const Graph& graph, const RankTimeline& timeline, const At& at) {
+std::vector<Shares> IterationIdle(const Graph& graph, const RankTimeline& timeline) {
+  const Begins begins(graph, timeline);
+  std::vector<Shares> idle(begins.gpu.size());
+  std::vector<std::pair<int64_t, size_t>> starts;  // of the iterations that have work
+  for (size_t i = 0; i < begins.gpu.size(); ++i) {
+    if (begins.gpu[i].index != kNone) starts.emplace_back(begins.gpu[i].at_ns, i);
+  }
+  std::sort(starts.begin(), starts.end());
   std::vector<uint32_t> order;
   order.reserve(graph.gpu.size());
   for (uint32_t i = 0; i < graph.gpu.size(); ++i) {
@@ -302,56 +278,35 @@ void AddIdle(const Graph& graph, const RankTimeline& timeline, const At& at) {
   int64_t busy_until_ns = kUnset;
   for (const uint32_t i : order) {
     const int64_t begin_ns = timeline.gpu_begin_ns[i];
-    Shares* const shares = begin_ns > busy_until_ns ? at(begin_ns) : nullptr;
-    if (shares != nullptr) {
-      const uint32_t cause = timeline.gpu_cause[i];
-      switch (timeline.gpu_cause_kind[i]) {
-        case Cause::kGpuTask:
-          Add(Share::kLane, begin_ns - busy_until_ns, shares);
-          break;
-        case Cause::kRank:
-          Add(Share::kOtherRank, begin_ns - busy_until_ns, shares);
-          break;
-        case Cause::kCpuTask: {
-          const int64_t call_ns = timeline.cpu_begin_ns[cause];
-          Add(Share::kLaunch, begin_ns - std::max(call_ns, busy_until_ns), shares);
-          if (call_ns > busy_until_ns) {
-            walk.Back(false, timeline.cpu_cause[cause], call_ns, busy_until_ns, shares);
-          }
-          break;
-        }
-        case Cause::kStart:
-          break;
-      }
-    }
+    const int64_t idle_since_ns = busy_until_ns;
     if (busy_until_ns == kUnset || timeline.gpu_end_ns[i] > busy_until_ns) {
       busy_until_ns = timeline.gpu_end_ns[i];
     }
-  }
-}
-
-}  // namespace
-
-Shares IdleTime(const Graph& graph, const RankTimeline& timeline) {
-  Shares shares = {};
-  AddIdle(graph, timeline, [&](int64_t) { return &shares; });
-  return shares;
-}
-
-std::vector<Shares> IterationIdle(const Graph& graph, const RankTimeline& timeline) {
-  const Begins begins(graph, timeline);
-  std::vector<Shares> idle(begins.gpu.size());
-  std::vector<std::pair<int64_t, size_t>> starts;  // of the iterations that have work
-  for (size_t i = 0; i < begins.gpu.size(); ++i) {
-    if (begins.gpu[i].index != kNone) starts.emplace_back(begins.gpu[i].at_ns, i);
-  }
-  std::sort(starts.begin(), starts.end());
-  // The gap before the first work of an iteration belongs to the iteration before.
-  AddIdle(graph, timeline, [&](int64_t begin_ns) -> Shares* {
+    // The gap before the first work of an iteration belongs to the iteration before.
     const auto next =
         std::lower_bound(starts.begin(), starts.end(), std::pair(begin_ns, size_t{0}));
-    return next == starts.begin() ? nullptr : &idle[std::prev(next)->second];
-  });
+    if (begin_ns <= idle_since_ns || next == starts.begin()) continue;
+    Shares& shares = idle[std::prev(next)->second];
+    const uint32_t cause = timeline.gpu_cause[i];
+    switch (timeline.gpu_cause_kind[i]) {
+      case Cause::kGpuTask:
+        Add(Share::kLane, begin_ns - idle_since_ns, &shares);
+        break;
+      case Cause::kRank:
+        Add(Share::kOtherRank, begin_ns - idle_since_ns, &shares);
+        break;
+      case Cause::kCpuTask: {
+        const int64_t call_ns = timeline.cpu_begin_ns[cause];
+        Add(Share::kLaunch, begin_ns - std::max(call_ns, idle_since_ns), &shares);
+        if (call_ns > idle_since_ns) {
+          walk.Back(false, timeline.cpu_cause[cause], call_ns, idle_since_ns, &shares);
+        }
+        break;
+      }
+      case Cause::kStart:
+        break;
+    }
+  }
   return idle;
 }
 

@@ -33,39 +33,24 @@ enum class Share : uint8_t {
 const char* ShareName(Share share);
 using Shares = std::array<int64_t, static_cast<size_t>(Share::kCount)>;  // nanoseconds
 
-struct IterationTime {
-  int32_t iteration = 0;
-  int64_t measured_ns = 0;
-  int64_t replayed_ns = 0;
-};
-
 // Time of an iteration: from the first GPU start of its work to the first GPU start of the next
 // one's work; without GPU work, between the starts of their first calls. The last iteration of a
 // trace ends with its last task. Work belongs to the iteration that launched it.
-std::vector<IterationTime> IterationTimes(const Trace& trace, const Graph& graph,
-                                          const RankTimeline& timeline);
-// The same for one timeline.
 std::vector<int64_t> IterationDurations(const Graph& graph, const RankTimeline& timeline);
 
 // The start and end of each task of the graph as recorded, without causes. Tasks that the trace
 // does not have (gaps, inserted tasks) are kNotRun.
 RankTimeline Measured(const Trace& trace, const Graph& graph);
 
-// The critical path: a chain of tasks from the start of the first to the end of the last, where a
-// delay of any delays the end of the trace. Returns its time by cause. `timeline` has causes.
-Shares CriticalPath(const Graph& graph, const RankTimeline& timeline);
-
-// The same for each iteration of IterationDurations, from the task that starts the next one back to
-// the task that started this one: the parts sum to the iteration's time. `calls_ns`, if any, gets
-// the time of Share::kCall by the call's name, over all iterations.
+// The critical path of each iteration, a chain of tasks where a delay of any delays the end, from
+// the task that starts the next iteration back to the task that started this one: its time by
+// cause. The parts sum to the iteration's time in IterationDurations. `calls_ns`, if any, gets the
+// time of Share::kCall by the call's name, over all iterations. `timeline` has causes.
 std::vector<Shares> IterationPaths(const Graph& graph, const RankTimeline& timeline,
                                    std::vector<int64_t>* calls_ns = nullptr);
-// IdleTime within each iteration.
+// Time of each iteration, from its first GPU task on, in which no task ran on the GPU, by the cause
+// for which the next launch had to wait. `timeline` has causes.
 std::vector<Shares> IterationIdle(const Graph& graph, const RankTimeline& timeline);
-
-// Time between the first and the last GPU task in which none ran, by the cause for which the next
-// launch had to wait. `timeline` has causes.
-Shares IdleTime(const Graph& graph, const RankTimeline& timeline);
 
 // Whether a gap of that label is data loading.
 bool IsDataLoading(const std::string& label);

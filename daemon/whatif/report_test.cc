@@ -33,9 +33,9 @@ TestTrace Loading() {
 }
 
 TEST(ReportTest, TheCriticalPathAddsUpToTheWholeTime) {
-  const Graph graph = Loading().Graph();
+  const Graph graph = Loading().Graph({0});
   const RankTimeline timeline = ReplayWithCauses(graph);
-  const Shares path = CriticalPath(graph, timeline);
+  const Shares path = IterationPaths(graph, timeline)[0];
   EXPECT_NEAR(SumUs(path), static_cast<double>(timeline.end_ns) / 1000, 0.01);
   EXPECT_NEAR(Us(path, Share::kKernel), 92 + 92 + 2, 0.01);
   EXPECT_NEAR(Us(path, Share::kDataLoading), 160, 0.01);
@@ -43,16 +43,16 @@ TEST(ReportTest, TheCriticalPathAddsUpToTheWholeTime) {
 }
 
 TEST(ReportTest, TheCriticalPathOfARankThatBeginsLaterBeginsThere) {
-  Graph graph = Loading().Graph();
+  Graph graph = Loading().Graph({0});
   for (int64_t& begin_ns : graph.thread_begin_ns) begin_ns += 5'000'000;
   const RankTimeline timeline = ReplayWithCauses(graph);
-  EXPECT_NEAR(SumUs(CriticalPath(graph, timeline)),
+  EXPECT_NEAR(SumUs(IterationPaths(graph, timeline)[0]),
               static_cast<double>(timeline.end_ns) / 1000 - 5000, 0.01);
 }
 
 TEST(ReportTest, IdleTimeIsOwedToWhatTheNextLaunchWaitedFor) {
-  const Graph graph = Loading().Graph();
-  const Shares idle = IdleTime(graph, ReplayWithCauses(graph));
+  const Graph graph = Loading().Graph({0});
+  const Shares idle = IterationIdle(graph, ReplayWithCauses(graph))[0];
   EXPECT_NEAR(SumUs(idle), 2 * 108, 0.01);
   EXPECT_NEAR(Us(idle, Share::kDataLoading), 160, 0.01);
 }
@@ -60,11 +60,11 @@ TEST(ReportTest, IdleTimeIsOwedToWhatTheNextLaunchWaitedFor) {
 TEST(ReportTest, IterationsLastFromTheirFirstWorkToThatOfTheNext) {
   const TestTrace t = Loading();
   const Graph graph = t.Graph({0, 195, 395});
-  const std::vector<IterationTime> times =
-      IterationTimes(t.trace(), graph, ReplayWithCauses(graph));
-  ASSERT_EQ(times.size(), 3u);
-  EXPECT_EQ(times[0].measured_ns, 200'000);
-  EXPECT_EQ(times[1].replayed_ns, 200'000);
+  const std::vector<int64_t> measured = IterationDurations(graph, Measured(t.trace(), graph));
+  const std::vector<int64_t> replayed = IterationDurations(graph, ReplayWithCauses(graph));
+  ASSERT_EQ(measured.size(), 3u);
+  EXPECT_EQ(measured[0], 200'000);
+  EXPECT_EQ(replayed[1], 200'000);
 }
 
 TEST(ReportTest, WhatWaitsForAnotherRankIsSaid) {

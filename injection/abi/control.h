@@ -59,7 +59,7 @@ enum class LengthField : uint8_t {
   kNameDigits = 6,
   kCallCount = 7  // occurrences of the pattern in the iteration: known at the step, not before
 };
-enum class LengthFold : uint8_t { kFirst = 0, kSum = 1, kMax = 2, kLast = 3 };
+enum class LengthFold : uint8_t { kFirst = 0, kSum = 1 };
 struct LengthSource {
   EventPattern pattern;
   uint8_t field;      // LengthField

@@ -375,20 +375,9 @@ inline void Matcher::Fold(uint8_t fold, int64_t value, Reading* reading) {
     reading->folded_valid = true;
     return;
   }
-  switch (static_cast<LengthFold>(fold)) {
-    case LengthFold::kSum:
-      if (__builtin_add_overflow(reading->folded, value, &reading->folded)) {
-        reading->folded = INT64_MAX;
-      }
-      break;
-    case LengthFold::kMax:
-      if (value > reading->folded) reading->folded = value;
-      break;
-    case LengthFold::kLast:
-      reading->folded = value;
-      break;
-    default:
-      break;
+  if (fold == static_cast<uint8_t>(LengthFold::kSum) &&
+      __builtin_add_overflow(reading->folded, value, &reading->folded)) {
+    reading->folded = INT64_MAX;
   }
 }
 

@@ -43,7 +43,6 @@ enum class DataType : uint16_t {
   kSync = 5,
   kApi = 6,
   kGraph = 7,
-  kOverhead = 8,
   kCount
 };
 

@@ -9,15 +9,15 @@
 #include <vector>
 
 #include "daemon/iterations/loop.h"
-#include "daemon/traces/read_file.h"
 #include "tests/iterations/marked_boundaries.h"
+#include "tests/support/trace_file.h"
 
 namespace {
 
 using seqpoint::iterations::LearnedRule;
 
 bool Judge(const std::string& path, const std::string& marker, bool verbose) {
-  const auto trace = seqpoint::traces::ReadTraceFile(path);
+  const auto trace = seqpoint::ReadTraceFile(path);
   if (!trace.ok()) {
     std::printf("%s: %s\n", path.c_str(), trace.status().ToString().c_str());
     return false;

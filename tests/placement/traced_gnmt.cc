@@ -11,8 +11,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "daemon/seqpoint/analysis.h"
-#include "daemon/traces/read_file.h"
 #include "tests/support/temp_folder.h"
+#include "tests/support/trace_file.h"
 
 namespace seqpoint::placement {
 namespace {
@@ -89,7 +89,7 @@ absl::Status TraceSome(whatif::SoftwareRuns& runs, const GnmtRun& run, const std
   if (status != 0) return absl::InternalError(absl::StrCat(job, " ended with status ", status));
   const whatif::SoftwareRuns::Said said = runs.Seqpoint({"export", job, "--chrome", trace_file});
   if (said.status != 0) return absl::InternalError(said.text);
-  const auto trace = traces::ReadTraceFile(trace_file);
+  const auto trace = ReadTraceFile(trace_file);
   if (!trace.ok()) return trace.status();
   const auto models = ReadOperations(operations_file);
   if (!models.ok()) return models.status();

@@ -18,7 +18,6 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "daemon/traces/gunzip.h"
-#include "daemon/traces/read_file.h"
 #include "daemon/traces/trace_reader.h"
 #include "daemon/whatif/graph/collectives.h"
 #include "daemon/whatif/language/parser.h"
@@ -26,6 +25,7 @@
 #include "daemon/whatif/report.h"
 #include "daemon/whatif/transform/transform.h"
 #include "tests/iterations/marked_boundaries.h"
+#include "tests/support/trace_file.h"
 
 namespace seqpoint::whatif {
 namespace {
@@ -142,10 +142,10 @@ double WholeMs(const Recorded& recorded, const RankTimeline* timeline) {
 std::vector<double> PeriodsMs(const Recorded& recorded, const Graph& graph,
                               const RankTimeline& timeline, bool measured) {
   std::vector<double> periods;
-  const size_t count = recorded.marks.iterations();
-  for (const IterationTime& time : IterationTimes(recorded.trace, graph, timeline)) {
-    if (static_cast<size_t>(time.iteration) + 1 >= count) break;
-    periods.push_back(Ms(measured ? time.measured_ns : time.replayed_ns));
+  const std::vector<int64_t> durations_ns =
+      IterationDurations(graph, measured ? Measured(recorded.trace, graph) : timeline);
+  for (size_t i = 0; i < durations_ns.size() && i + 1 < recorded.marks.iterations(); ++i) {
+    periods.push_back(Ms(durations_ns[i]));
   }
   return periods;
 }
@@ -192,7 +192,7 @@ double LoadingMs(const Recorded& recorded) {
 }  // namespace
 
 absl::StatusOr<Recorded> ReadRecorded(const std::string& path, const std::string& marker) {
-  absl::StatusOr<Trace> trace = traces::ReadTraceFile(path);
+  absl::StatusOr<Trace> trace = ReadTraceFile(path);
   if (!trace.ok()) return trace.status();
   Recorded recorded;
   recorded.file = path;

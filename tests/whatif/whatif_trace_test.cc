@@ -99,11 +99,11 @@ TEST_P(WhatIfTraceTest, ReplaysAsMeasured) {
 double SavedByHalf(const Recorded& recorded, size_t count) {
   const auto sum_ms = [&](const Graph& graph) {
     const Graph* ranks[] = {&graph};
-    const auto times = IterationTimes(recorded.trace, graph, Replay(ranks).ranks[0]);
+    const std::vector<int64_t> durations_ns = IterationDurations(graph, Replay(ranks).ranks[0]);
     const size_t whole = recorded.marks.iterations() - 1;
     double sum = 0;
     for (size_t i = whole - std::min(count, whole); i < whole; ++i) {
-      sum += static_cast<double>(times[i].replayed_ns) / 1e6;
+      sum += static_cast<double>(durations_ns[i]) / 1e6;
     }
     return sum;
   };
@@ -200,8 +200,8 @@ double PeriodMs(const Recorded& recorded, const std::string& steps) {
   const Timeline timeline = Replay(ranks);
   EXPECT_EQ(timeline.not_run, 0u);
   std::vector<double> periods_ms;
-  for (const IterationTime& time : IterationTimes(recorded.trace, graph, timeline.ranks[0])) {
-    periods_ms.push_back(static_cast<double>(time.replayed_ns) / 1e6);
+  for (const int64_t duration_ns : IterationDurations(graph, timeline.ranks[0])) {
+    periods_ms.push_back(static_cast<double>(duration_ns) / 1e6);
   }
   periods_ms.pop_back();  // the last one has no next
   return Mean(periods_ms);

@@ -1,4 +1,4 @@
-#include "daemon/traces/read_file.h"
+#include "tests/support/trace_file.h"
 
 #include <cstdio>
 #include <memory>
@@ -8,12 +8,12 @@
 #include "daemon/base/status_macros.h"
 #include "daemon/traces/trace_reader.h"
 
-namespace seqpoint::traces {
+namespace seqpoint {
 
 absl::StatusOr<trace::Trace> ReadTraceFile(const std::string& path) {
   const std::unique_ptr<FILE, int (*)(FILE*)> file(std::fopen(path.c_str(), "rb"), std::fclose);
   if (file == nullptr) return absl::NotFoundError(absl::StrCat("cannot open ", path));
-  TraceReader reader({.name = path.substr(path.rfind('/') + 1)});
+  traces::TraceReader reader({.name = path.substr(path.rfind('/') + 1)});
   std::vector<char> piece(size_t{1} << 18);
   while (const size_t n = std::fread(piece.data(), 1, piece.size(), file.get())) {
     SEQPOINT_RETURN_IF_ERROR(reader.Add({piece.data(), n}));
@@ -21,4 +21,4 @@ absl::StatusOr<trace::Trace> ReadTraceFile(const std::string& path) {
   return reader.Finish();
 }
 
-}  // namespace seqpoint::traces
+}  // namespace seqpoint
