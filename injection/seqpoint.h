@@ -60,7 +60,7 @@ SEQPOINT_API void seqpoint_features(uint32_t count, const char* const* names, co
                                     uint64_t at_ns);
 
 /* The optimiser step that ends an iteration is over; the iteration itself lasts to the next
- * forward. Forwards between two steps are micro-steps of one iteration. */
+ * forward. Forwards between two steps are micro-batches of one iteration. */
 SEQPOINT_API void seqpoint_step(uint64_t at_ns);
 
 /* Tells whoever asks about the job what the adapter found, in one message; `works`: 0 when it gave

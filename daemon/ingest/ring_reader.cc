@@ -92,8 +92,8 @@ bool IsEvent(abi::EventType type, absl::Span<const uint8_t> payload) {
       return payload.size() == sizeof(abi::RankEvent);
     case abi::EventType::kSync:
       return payload.size() == sizeof(abi::SyncEvent);
-    case abi::EventType::kMicroStep:
-      return payload.size() == sizeof(abi::MicroStepEvent);
+    case abi::EventType::kMicroBatch:
+      return payload.size() == sizeof(abi::MicroBatchEvent);
     case abi::EventType::kNone:
     case abi::EventType::kCount:
       break;

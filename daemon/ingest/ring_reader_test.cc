@@ -679,12 +679,12 @@ TEST_F(HostileRingTest, TextsThatAreLongerThanTheirEventAreRejected) {
   EXPECT_EQ(reader_->stats().lost, 0u);
 }
 
-TEST_F(HostileRingTest, AMicroStepOfAnotherSizeIsRejected) {
+TEST_F(HostileRingTest, AMicroBatchOfAnotherSizeIsRejected) {
   Create(injection::kSmallRing);
-  const abi::MicroStepEvent event = {.iteration = 1};
-  ring_.WriteEvent(abi::EventType::kMicroStep, &event, sizeof event);
-  ring_.WriteEvent(abi::EventType::kMicroStep, &event, sizeof event - 4);
-  ring_.WriteEvent(abi::EventType::kMicroStep, &event, sizeof event, "longer", 6);
+  const abi::MicroBatchEvent event = {.iteration = 1};
+  ring_.WriteEvent(abi::EventType::kMicroBatch, &event, sizeof event);
+  ring_.WriteEvent(abi::EventType::kMicroBatch, &event, sizeof event - 4);
+  ring_.WriteEvent(abi::EventType::kMicroBatch, &event, sizeof event, "longer", 6);
   Poll();
   EXPECT_THAT(sink_.event_numbers, ElementsAre(0));
   EXPECT_EQ(reader_->stats().rejected, 2u);

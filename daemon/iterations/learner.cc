@@ -19,16 +19,16 @@ constexpr size_t kTimesWithoutHost = 10;  // times as many iterations
 // Optimiser steps after which accumulation is certainly found, and iterations after which a loop
 // with fewer steps has no micro-batches.
 constexpr uint32_t kClearSteps = 5;
-constexpr uint64_t kMaxMicroSteps = 72;
+constexpr uint64_t kMaxMicroBatches = 72;
 
 // Whether these iterations may be micro-batches whose steps were not seen often enough.
-bool MayBeMicroSteps(const LearnedRule& learned) {
-  if (learned.micro_steps > 1) return false;
+bool MayBeMicroBatches(const LearnedRule& learned) {
+  if (learned.micro_batches > 1) return false;
   if (learned.graph_period_unsure) return true;
   if (learned.rare_ends > 0) {
-    return learned.rare_ends < kClearSteps && learned.iterations < kClearSteps * kMaxMicroSteps;
+    return learned.rare_ends < kClearSteps && learned.iterations < kClearSteps * kMaxMicroBatches;
   }
-  return learned.first_differs && learned.iterations < kMaxMicroSteps;
+  return learned.first_differs && learned.iterations < kMaxMicroBatches;
 }
 
 // Whether the loop iterations are the same few kernels each time: a stream of any length does not
@@ -133,7 +133,7 @@ std::optional<LearnedRule> IterationLearner::FindRule(
   learned.rule = chosen->rule;
   learned.boundary_words = absl::StrCat(chosen->boundary_words, unless);
   learned.iterations = chosen->iterations.size();
-  learned.micro_steps = chosen->micro_steps;
+  learned.micro_batches = chosen->micro_batches;
   learned.evaluation_seen = chosen->evaluation_seen;
   *iterations = std::move(chosen->iterations);
   return learned;
@@ -141,7 +141,7 @@ std::optional<LearnedRule> IterationLearner::FindRule(
 
 void IterationLearner::AddLengths(const std::vector<ReplayedIteration>& iterations,
                                   LearnedRule* learned) const {
-  learned->features = MakeFeatures(stream_, iterations, learned->micro_steps, gpu_starts_);
+  learned->features = MakeFeatures(stream_, iterations, learned->micro_batches, gpu_starts_);
   learned->lengths = ChooseLengths(learned->features);
   learned->length_words = learned->lengths.words;
   learned->rule.length_count = static_cast<uint32_t>(learned->lengths.sources.size());
@@ -239,7 +239,7 @@ void IterationLearner::RunAnalysis() {
   // The period of graphs is certain the first time that it shows.
   const bool agrees =
       mark || found->graph_period > 1 || (same && seen >= confirm_at_ && !MayBeTimeSteps(*found));
-  const bool waits = MayBeMicroSteps(*found);
+  const bool waits = MayBeMicroBatches(*found);
   const bool graphs = found->graph_period > 0;
   const bool open = found->open;
   const uint64_t its = found->iterations;
@@ -274,7 +274,7 @@ void IterationLearner::RunAnalysis() {
   } else if (waits && graphs) {
     next_analysis_ = grown(kWaitGrowth);
   } else if (waits) {
-    const double more = static_cast<double>(kMaxMicroSteps) - static_cast<double>(its) + 0.5;
+    const double more = static_cast<double>(kMaxMicroBatches) - static_cast<double>(its) + 0.5;
     next_analysis_ = grown(kGrowth);
     if (more > 0) {
       next_analysis_ = std::min(next_analysis_, seen + static_cast<uint64_t>(per_iteration * more));

@@ -73,7 +73,7 @@ struct LearnedRule {
   uint32_t graph_period = 0;          // Loop::graph_period
   bool graph_period_unsure = false;   // Loop::graph_period_unsure
   uint64_t iterations = 0;            // complete ones in the buffered stream
-  uint32_t micro_steps = 1;           // per optimiser step
+  uint32_t micro_batches = 1;         // per optimiser step
   bool evaluation_seen = false;
   uint32_t group_weight = 0;  // different calls that happen once per iteration
   uint32_t runner_up_weight = 0;

@@ -19,7 +19,7 @@ using ZeroGrad = SyntheticOptions::ZeroGrad;
 struct Found {
   uint32_t begin = 0;
   uint32_t step = 0;
-  uint32_t micro_steps = 0;
+  uint32_t micro_batches = 0;
   int64_t length[2] = {0, 0};
   uint32_t valid = 0;
 };
@@ -35,7 +35,7 @@ std::vector<Found> Match(const SyntheticStream& stream, const abi::Rule& rule) {
     const uint32_t flags = matcher.OnEvent(ToMatchEvent(stream.calls[i], names));
     if (flags & abi::kMatchedStep) {
       open.step = i;
-      open.micro_steps = matcher.result().step_micro_steps;
+      open.micro_batches = matcher.result().step_micro_batches;
       for (int d = 0; d < 2; ++d) open.length[d] = matcher.result().step_length[d];
       open.valid = matcher.result().step_valid;
       found.push_back(open);
@@ -98,7 +98,7 @@ TEST_P(LearnerTest, FindsEachIterationOnceAtTheSamePlace) {
       EXPECT_GE(found[i].begin, truth.first_call) << "iteration " << i;
       offsets.insert(Launches(stream, found[i].begin, truth.first_forward));
     }
-    EXPECT_EQ(found[i].micro_steps, learned.micro_steps) << "iteration " << i;
+    EXPECT_EQ(found[i].micro_batches, learned.micro_batches) << "iteration " << i;
   }
   EXPECT_EQ(offsets.size(), 1u) << "begins at different launch offsets";
 }
@@ -106,7 +106,7 @@ TEST_P(LearnerTest, FindsEachIterationOnceAtTheSamePlace) {
 TEST_P(LearnerTest, ReadsTheLength) {
   const SyntheticOptions& options = GetParam().options;
   if (!options.framework &&
-      (options.fixed_work || options.graphs || (options.prefetch && options.micro_steps > 1))) {
+      (options.fixed_work || options.graphs || (options.prefetch && options.micro_batches > 1))) {
     GTEST_SKIP() << "no length to be found";
   }
   const SyntheticStream stream = MakeSyntheticStream(options);
@@ -140,17 +140,18 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"prefetch", {.prefetch = true}},
         Case{"prefetch_without_memset",
              {.lengths = 2, .zero_grad = ZeroGrad::kNone, .prefetch = true, .readback_every = 0}},
-        Case{"accumulation", {.iterations = 40, .micro_steps = 4}},
-        Case{"accumulation_evaluation", {.iterations = 60, .micro_steps = 2, .evaluate_every = 20}},
+        Case{"accumulation", {.iterations = 40, .micro_batches = 4}},
+        Case{"accumulation_evaluation",
+             {.iterations = 60, .micro_batches = 2, .evaluate_every = 20}},
         Case{"accumulation_8_per_tensor_optimiser",
-             {.recurrent = false, .per_tensor_optimiser = true, .micro_steps = 8}},
-        Case{"accumulation_16", {.recurrent = false, .micro_steps = 16, .evaluate_every = 20}},
+             {.recurrent = false, .per_tensor_optimiser = true, .micro_batches = 8}},
+        Case{"accumulation_16", {.recurrent = false, .micro_batches = 16, .evaluate_every = 20}},
         Case{"accumulation_32",
-             {.recurrent = false, .readback_every = 0, .micro_steps = 32, .evaluate_every = 20}},
+             {.recurrent = false, .readback_every = 0, .micro_batches = 32, .evaluate_every = 20}},
         Case{"accumulation_32_prefetch",
-             {.recurrent = false, .prefetch = true, .readback_every = 0, .micro_steps = 32}},
+             {.recurrent = false, .prefetch = true, .readback_every = 0, .micro_batches = 32}},
         Case{"accumulation_32_zero_by_kernel",
-             {.recurrent = false, .zero_grad = ZeroGrad::kKernel, .micro_steps = 32}},
+             {.recurrent = false, .zero_grad = ZeroGrad::kKernel, .micro_batches = 32}},
         Case{"evaluation_while_learning", {.iterations = 80, .evaluate_every = 6}},
         Case{"evaluation_never_seen_before", {.iterations = 90, .evaluate_every = 40}},
         Case{"evaluation_never_seen_before_prefetch",
@@ -169,18 +170,18 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"graphs_never_read_back",
              {.iterations = 150, .graphs = true, .readback_every = 0},
              100},
-        Case{"graphs_accumulation", {.graphs = true, .micro_steps = 8}},
+        Case{"graphs_accumulation", {.graphs = true, .micro_batches = 8}},
         Case{"graphs_accumulation_2",
-             {.iterations = 120, .graphs = true, .readback_every = 0, .micro_steps = 2},
+             {.iterations = 120, .graphs = true, .readback_every = 0, .micro_batches = 2},
              60},
         Case{"graphs_accumulation_3_evaluation",
-             {.iterations = 150, .graphs = true, .micro_steps = 3, .evaluate_every = 20},
+             {.iterations = 150, .graphs = true, .micro_batches = 3, .evaluate_every = 20},
              60},
         Case{"graphs_accumulation_never_read_back",
-             {.iterations = 120, .graphs = true, .readback_every = 0, .micro_steps = 8},
+             {.iterations = 120, .graphs = true, .readback_every = 0, .micro_batches = 8},
              60},
         Case{"graphs_accumulation_32",
-             {.graphs = true, .readback_every = 50, .micro_steps = 32},
+             {.graphs = true, .readback_every = 50, .micro_batches = 32},
              60},
         Case{"long_recurrent", {.iterations = 45, .shortest = 20, .longest = 340}, 40},
         Case{"long_recurrent_nvtx",
@@ -200,7 +201,7 @@ INSTANTIATE_TEST_SUITE_P(
               .readback_every = 0},
              40},
         Case{"long_recurrent_accumulation",
-             {.iterations = 24, .shortest = 20, .longest = 340, .micro_steps = 4},
+             {.iterations = 24, .shortest = 20, .longest = 340, .micro_batches = 4},
              20},
         Case{"long_recurrent_evaluation",
              {.iterations = 60, .shortest = 20, .longest = 340, .evaluate_every = 10},
@@ -209,10 +210,10 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"framework_two_lengths_never_read_back",
              {.lengths = 2, .readback_every = 0, .framework = true}},
         Case{"framework_accumulation",
-             {.prefetch = true, .micro_steps = 3, .evaluate_every = 20, .framework = true}},
+             {.prefetch = true, .micro_batches = 3, .evaluate_every = 20, .framework = true}},
         Case{"framework_accumulation_32_evaluation_first",
              {.recurrent = false,
-              .micro_steps = 32,
+              .micro_batches = 32,
               .evaluate_every = 7,
               .evaluate_first = true,
               .framework = true}},
@@ -222,13 +223,13 @@ INSTANTIATE_TEST_SUITE_P(
              {.graphs = true,
               .prefetch = true,
               .readback_every = 0,
-              .micro_steps = 2,
+              .micro_batches = 2,
               .framework = true}},
         Case{"framework_no_gpu", {.framework = true, .no_gpu = true}},
         Case{"framework_no_gpu_evaluation",
              {.lengths = 2, .evaluate_every = 5, .framework = true, .no_gpu = true}},
         Case{"framework_no_gpu_accumulation",
-             {.micro_steps = 4, .evaluate_every = 9, .framework = true, .no_gpu = true}}),
+             {.micro_batches = 4, .evaluate_every = 9, .framework = true, .no_gpu = true}}),
     [](const auto& info) { return info.param.name; });
 
 TEST(LearnerTest, LengthsThatExplainNothingAreReadAllTheSame) {
@@ -259,7 +260,7 @@ TEST(LearnerTest, LengthsThatTheProgramTellsMayGrowEvenly) {
   EXPECT_NE(learner.rule()->length_words.find("told by the framework mark"), std::string::npos);
 }
 
-// As with accumulation of a changing number of micro-steps: how many there are explains a part of
+// As with accumulation of a changing number of micro-batches: how many there are explains a part of
 // the time, the sum of their lengths nearly all. No third number is there to pair them with.
 TEST(LearnerTest, TheLengthIsWhatExplainsMost) {
   FeatureTable table;
@@ -271,8 +272,8 @@ TEST(LearnerTest, TheLengthIsWhatExplainsMost) {
     table.words.push_back(words);
   }
   for (int64_t row = 0; row < 40; ++row) {
-    const int64_t micro_steps = 1 + row * 7 % 5, length = micro_steps * 20 + row * 11 % 30;
-    table.values.insert(table.values.end(), {micro_steps, length});
+    const int64_t micro_batches = 1 + row * 7 % 5, length = micro_batches * 20 + row * 11 % 30;
+    table.values.insert(table.values.end(), {micro_batches, length});
     table.time_ns.push_back(static_cast<double>(length * 100'000 + row % 3 * 200'000));
     table.launched_threads.push_back(0);
     table.launches.push_back(0);
@@ -387,7 +388,7 @@ TEST(LearnerTest, ALoopOfEqualLaunchesIsLearnedLate) {
   EXPECT_NE(few.Explanation().find("time steps"), std::string::npos) << few.Explanation();
   const LearnedRule* learned = FeedLaunches(30'000, 20, {}, &many);
   ASSERT_NE(learned, nullptr) << many.Explanation();
-  EXPECT_EQ(learned->micro_steps, 1u);
+  EXPECT_EQ(learned->micro_batches, 1u);
   EXPECT_GE(learned->iterations, 12'000u);
 }
 
@@ -426,7 +427,7 @@ TEST(LearnerTest, IterationsOnResidentDataAreLearnedByTheirLengths) {
 
 TEST(LearnerTest, LearnsBehindAHole) {
   // Behind a hole it is not known how training began: it takes longer until these are no
-  // micro-steps for sure.
+  // micro-batches for sure.
   SyntheticStream stream = MakeSyntheticStream({.iterations = 120});
   // Calls 3000 to 3099 were lost.
   stream.calls.erase(stream.calls.begin() + 3000, stream.calls.begin() + 3100);

@@ -129,19 +129,19 @@ void MakeTimes(const LaunchLog& stream, absl::Span<const ReplayedIteration> iter
 
 FeatureTable MakeFeatures(const LaunchLog& stream,
                           const std::vector<ReplayedIteration>& all_iterations,
-                          uint32_t micro_steps_per_step, const GpuStarts& gpu_starts) {
+                          uint32_t micro_batches_per_step, const GpuStarts& gpu_starts) {
   FeatureTable table;
   const size_t skip = all_iterations.size() > kMaxRows ? all_iterations.size() - kMaxRows : 0;
   const auto iterations = absl::Span<const ReplayedIteration>(all_iterations).subspan(skip);
   if (iterations.empty()) return table;
-  std::vector<MicroStep> micro_steps;
+  std::vector<MicroBatch> micro_batches;
   for (const ReplayedIteration& it : iterations) {
-    for (size_t m = 0; m < it.micro_steps.size(); ++m) {
-      const uint32_t end = m + 1 < it.micro_steps.size() ? it.micro_steps[m + 1] : it.end;
-      micro_steps.push_back({it.micro_steps[m], end, std::min(it.step, end)});
+    for (size_t m = 0; m < it.micro_batches.size(); ++m) {
+      const uint32_t end = m + 1 < it.micro_batches.size() ? it.micro_batches[m + 1] : it.end;
+      micro_batches.push_back({it.micro_batches[m], end, std::min(it.step, end)});
     }
   }
-  LengthSources proposed = ProposeLengthSources(stream, micro_steps, micro_steps_per_step > 1);
+  LengthSources proposed = ProposeLengthSources(stream, micro_batches, micro_batches_per_step > 1);
   table.sources = std::move(proposed.sources);
   table.words = std::move(proposed.words);
   MakeTimes(stream, iterations, gpu_starts, &table);
@@ -154,16 +154,16 @@ FeatureTable MakeFeatures(const LaunchLog& stream,
   size_t next = 0;
   for (const ReplayedIteration& it : iterations) {
     std::vector<int64_t> folded(columns, -1);
-    for (size_t m = 0; m < it.micro_steps.size(); ++m) {
-      const MicroStep& micro_step = micro_steps[next++];
-      std::vector<int64_t> now = reader.Read(micro_step.begin, micro_step.end, micro_step.step);
+    for (size_t m = 0; m < it.micro_batches.size(); ++m) {
+      const MicroBatch& micro_batch = micro_batches[next++];
+      std::vector<int64_t> now = reader.Read(micro_batch.begin, micro_batch.end, micro_batch.step);
       for (size_t s = 0; s < columns; ++s) {
         const uint8_t lag = table.sources[s].lag;
         const int64_t value = lag == 0 ? now[s] : before[lag - 1][s];
         if (value < 0) continue;
         if (folded[s] < 0) {
           folded[s] = value;
-        } else if (micro_steps_per_step > 1) {
+        } else if (micro_batches_per_step > 1) {
           folded[s] += value;
         }
       }

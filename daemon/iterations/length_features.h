@@ -38,7 +38,7 @@ struct FeatureTable {
 };
 
 FeatureTable MakeFeatures(const LaunchLog& stream, const std::vector<ReplayedIteration>& iterations,
-                          uint32_t micro_steps_per_step, const GpuStarts& gpu_starts);
+                          uint32_t micro_batches_per_step, const GpuStarts& gpu_starts);
 
 }  // namespace seqpoint::iterations
 

@@ -24,9 +24,9 @@ constexpr uint32_t kMaxCounted = 6;
 // Proposes sources by looking at a few iterations.
 class Proposer {
  public:
-  Proposer(const LaunchLog& stream, const std::vector<MicroStep>& micro_steps, bool accumulates,
+  Proposer(const LaunchLog& stream, const std::vector<MicroBatch>& micro_batches, bool accumulates,
            LengthSources* found)
-      : stream_(stream), micro_steps_(micro_steps), accumulates_(accumulates), found_(found) {}
+      : stream_(stream), micro_batches_(micro_batches), accumulates_(accumulates), found_(found) {}
 
   void Propose() {
     Marks();
@@ -41,7 +41,7 @@ class Proposer {
  private:
   void Add(LengthSource source, std::string words) {
     source.fold = static_cast<uint8_t>(accumulates_ ? LengthFold::kSum : LengthFold::kFirst);
-    if (accumulates_) absl::StrAppend(&words, ", summed over micro-steps");
+    if (accumulates_) absl::StrAppend(&words, ", summed over micro-batches");
     found_->sources.push_back(source);
     found_->words.push_back(std::move(words));
   }
@@ -52,13 +52,13 @@ class Proposer {
     return source;
   }
   // The last few micro-batches.
-  absl::Span<const MicroStep> Studied() const {
-    const size_t n = std::min<size_t>(micro_steps_.size(), 8);
-    return absl::Span<const MicroStep>(micro_steps_).subspan(micro_steps_.size() - n);
+  absl::Span<const MicroBatch> Studied() const {
+    const size_t n = std::min<size_t>(micro_batches_.size(), 8);
+    return absl::Span<const MicroBatch>(micro_batches_).subspan(micro_batches_.size() - n);
   }
   uint32_t FewestCalls(Op op) const {
     uint32_t fewest = UINT32_MAX;
-    for (const MicroStep& m : Studied()) {
+    for (const MicroBatch& m : Studied()) {
       uint32_t n = 0;
       for (uint32_t i = m.begin; i < m.end; ++i) {
         n += stream_.calls()[i].op == static_cast<uint8_t>(op);
@@ -77,7 +77,7 @@ class Proposer {
   // Features that each of the studied micro-batches has.
   void Framework() {
     std::vector<uint32_t> names;
-    for (const MicroStep& m : Studied()) {
+    for (const MicroBatch& m : Studied()) {
       std::vector<uint32_t> told;
       for (uint32_t i = m.begin; i < m.end; ++i) {
         const CallRecord& call = stream_.calls()[i];
@@ -99,8 +99,8 @@ class Proposer {
   void Nvtx() {
     for (Op op : {Op::kNvtxPush, Op::kNvtxMark}) {
       std::vector<uint64_t> seen;
-      if (micro_steps_.empty()) return;
-      const MicroStep& last = micro_steps_.back();
+      if (micro_batches_.empty()) return;
+      const MicroBatch& last = micro_batches_.back();
       for (uint32_t i = last.begin; i < last.end; ++i) {
         const CallRecord& call = stream_.calls()[i];
         if (call.op != static_cast<uint8_t>(op)) continue;
@@ -126,7 +126,7 @@ class Proposer {
   // Copies after the step belong to the micro-batch before, as the matcher counts. Copies on a
   // stream of their own are the next batch's.
   uint8_t LikelyLag() const {
-    const MicroStep& last = micro_steps_.back();
+    const MicroBatch& last = micro_batches_.back();
     uint64_t compute = 0;
     for (uint32_t i = last.begin; i < last.end; ++i) {
       if (IsLaunch(stream_.calls()[i].op)) compute = stream_.calls()[i].stream;
@@ -170,7 +170,7 @@ class Proposer {
   void Counts() {
     absl::flat_hash_map<uint32_t, std::pair<uint32_t, uint32_t>> range;  // name id -> least, most
     bool first = true;
-    for (const MicroStep& m : Studied()) {
+    for (const MicroBatch& m : Studied()) {
       absl::flat_hash_map<uint32_t, uint32_t> counts;
       for (uint32_t i = m.begin; i < m.step; ++i) {
         const CallRecord& call = stream_.calls()[i];
@@ -204,17 +204,17 @@ class Proposer {
   }
 
   const LaunchLog& stream_;
-  const std::vector<MicroStep>& micro_steps_;
+  const std::vector<MicroBatch>& micro_batches_;
   bool accumulates_;
   LengthSources* found_;
 };
 
 }  // namespace
 
-LengthSources ProposeLengthSources(const LaunchLog& log, const std::vector<MicroStep>& micro_steps,
-                                   bool accumulates) {
+LengthSources ProposeLengthSources(const LaunchLog& log,
+                                   const std::vector<MicroBatch>& micro_batches, bool accumulates) {
   LengthSources found;
-  Proposer(log, micro_steps, accumulates, &found).Propose();
+  Proposer(log, micro_batches, accumulates, &found).Propose();
   return found;
 }
 

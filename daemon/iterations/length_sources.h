@@ -17,7 +17,7 @@ namespace seqpoint::iterations {
 inline constexpr uint32_t kReadLaunches = 24;
 
 // Indices of calls. `step`: the call that ends the training part, or `end`.
-struct MicroStep {
+struct MicroBatch {
   uint32_t begin, end, step;
 };
 
@@ -29,9 +29,9 @@ struct LengthSources {
 // Proposes the sources that the last few micro-batches all have: framework marks and features, NVTX
 // payloads and numbers, bytes of host-to-device copies, grids of the first launches, numbers of
 // launches. With `accumulates` values are summed over the micro-batches of an iteration.
-// `micro_steps` is not empty.
-LengthSources ProposeLengthSources(const LaunchLog& log, const std::vector<MicroStep>& micro_steps,
-                                   bool accumulates);
+// `micro_batches` is not empty.
+LengthSources ProposeLengthSources(const LaunchLog& log,
+                                   const std::vector<MicroBatch>& micro_batches, bool accumulates);
 
 }  // namespace seqpoint::iterations
 

@@ -57,20 +57,20 @@ class MatcherTest : public ::testing::Test {
     if (flags & kMatchedStep) {
       said += "S" + std::to_string(result.step_iteration) + "(" +
               (result.step_valid ? std::to_string(result.step_length[0]) : "?") + "x" +
-              std::to_string(result.step_micro_steps) + ")";
+              std::to_string(result.step_micro_batches) + ")";
     }
     if (flags & kMatchedBoundary) said += "B" + std::to_string(result.iteration);
     if (flags & kMatchedConfirmed) said += "!";
-    if (flags & kMatchedMicroStep) said += "M";
+    if (flags & kMatchedMicroBatch) said += "M";
     if (flags & kMatchedDecision) said += "D" + std::to_string(result.length[0]);
     if (flags & kMatchedClock) said += "C";
     return said;
   }
   std::string Copy(uint64_t bytes) { return Feed(Op::kCopyH2D, 0, bytes); }
-  // Of each micro-step the bytes of its copy and the name of its graph.
-  std::string MicroSteps(std::initializer_list<std::pair<uint64_t, uint64_t>> micro_steps) {
+  // Of each micro-batch the bytes of its copy and the name of its graph.
+  std::string MicroBatches(std::initializer_list<std::pair<uint64_t, uint64_t>> micro_batches) {
     std::string said;
-    for (const auto& [bytes, graph] : micro_steps) {
+    for (const auto& [bytes, graph] : micro_batches) {
       said += Copy(bytes);
       said += Feed(Op::kGraphLaunch, graph);
     }
@@ -105,7 +105,7 @@ TEST_F(MatcherTest, EvaluationIsReplaced) {
   EXPECT_EQ(Optimiser(), "S1(20x1)");
 }
 
-TEST_F(MatcherTest, MicroStepsAddUp) {
+TEST_F(MatcherTest, MicroBatchesAddUp) {
   EXPECT_EQ(Copy(10), "B0D10C");
   Backward();
   EXPECT_EQ(Copy(5), "MD15");
@@ -114,13 +114,13 @@ TEST_F(MatcherTest, MicroStepsAddUp) {
   EXPECT_EQ(Copy(3), "B1D3C");
 }
 
-Rule AccumulatingRule(uint32_t micro_steps) {
+Rule AccumulatingRule(uint32_t micro_batches) {
   Rule rule = CopyRule();
-  rule.micro_steps = micro_steps;
+  rule.micro_batches = micro_batches;
   return rule;
 }
 
-TEST_F(MatcherTest, MicroStepsTellTheirLengths) {
+TEST_F(MatcherTest, MicroBatchesTellTheirLengths) {
   matcher_.SetRule(AccumulatingRule(2), 0, false);
   EXPECT_EQ(Copy(10), "B0C");
   Backward();
@@ -136,13 +136,13 @@ TEST_F(MatcherTest, MicroStepsTellTheirLengths) {
   EXPECT_EQ(Optimiser(), "L1.1=9S1(17x2)");
 }
 
-TEST_F(MatcherTest, ALengthToldBehindTheBeginOfAMicroStepIsWaitedFor) {
+TEST_F(MatcherTest, ALengthToldBehindTheBeginOfAMicroBatchIsWaitedFor) {
   Rule rule = CopyRule();
   rule.boundary = rule.clock = On(Op::kForward);
   rule.confirm = On(Op::kForward, 7);
   rule.step = On(Op::kStep);
   rule.length[0].pattern = On(Op::kFeature, 9);
-  rule.micro_steps = 2;
+  rule.micro_batches = 2;
   matcher_.SetRule(rule, 0, false);
   EXPECT_EQ(Feed(Op::kForward, 7), "B0C");
   EXPECT_EQ(Feed(Op::kFeature, 9, 10), "");
@@ -154,7 +154,7 @@ TEST_F(MatcherTest, ALengthToldBehindTheBeginOfAMicroStepIsWaitedFor) {
   EXPECT_EQ(Feed(Op::kForward, 7), "B1C");
 }
 
-TEST_F(MatcherTest, MicroStepsTellLengthsThatWereCopiedAhead) {
+TEST_F(MatcherTest, MicroBatchesTellLengthsThatWereCopiedAhead) {
   Rule rule = AccumulatingRule(2);
   rule.length[0].lag = 1;
   matcher_.SetRule(rule, 0, false);
@@ -171,7 +171,7 @@ TEST_F(MatcherTest, MicroStepsTellLengthsThatWereCopiedAhead) {
   EXPECT_EQ(Optimiser(), "L1.1=40S1(70x2)");
 }
 
-TEST_F(MatcherTest, MicroStepsTellTheirCalls) {
+TEST_F(MatcherTest, MicroBatchesTellTheirCalls) {
   Rule rule = AccumulatingRule(2);
   rule.length[0].pattern = On(Op::kLaunch, 1);
   rule.length[0].field = static_cast<uint8_t>(LengthField::kCallCount);
@@ -182,7 +182,7 @@ TEST_F(MatcherTest, MicroStepsTellTheirCalls) {
   EXPECT_EQ(Optimiser(), "L0.1=1S0(4x2)");
 }
 
-TEST_F(MatcherTest, WhatIsNoSumTellsNoMicroSteps) {
+TEST_F(MatcherTest, WhatIsNoSumTellsNoMicroBatches) {
   Rule rule = AccumulatingRule(2);
   rule.length[0].fold = static_cast<uint8_t>(LengthFold::kFirst);
   matcher_.SetRule(rule, 0, false);
@@ -317,25 +317,25 @@ Rule CountedRule() {
   rule.step.every = 3;
   rule.step.phase = 2;
   rule.step.previous_name_hash = 77;
-  rule.micro_steps = 3;
+  rule.micro_batches = 3;
   return rule;
 }
 
 TEST_F(MatcherTest, CountedStepsFromTheStart) {
   matcher_.SetRule(CountedRule(), 0, /*inside=*/false);
-  EXPECT_EQ(MicroSteps({{1, 5}, {2, 6}, {3, 7}}), "B0CL0.0=1ML0.1=2MD6L0.2=3S0(6x3)");
-  EXPECT_EQ(MicroSteps({{1, 5}, {2, 6}, {3, 7}}), "B1CL1.0=1ML1.1=2MD6L1.2=3S1(6x3)");
+  EXPECT_EQ(MicroBatches({{1, 5}, {2, 6}, {3, 7}}), "B0CL0.0=1ML0.1=2MD6L0.2=3S0(6x3)");
+  EXPECT_EQ(MicroBatches({{1, 5}, {2, 6}, {3, 7}}), "B1CL1.0=1ML1.1=2MD6L1.2=3S1(6x3)");
 }
 
 TEST_F(MatcherTest, CountedStepsWaitForAKnownGraph) {
   matcher_.SetRule(CountedRule(), 0, /*inside=*/true);
-  // The rule came between two micro-steps, and nobody knows which.
-  EXPECT_EQ(MicroSteps({{1, 5}, {2, 6}, {3, 5}}), "");
-  EXPECT_EQ(MicroSteps({{4, 77}}), "S0(?x0)");
-  EXPECT_EQ(MicroSteps({{1, 5}, {2, 6}, {3, 7}}), "B1CL1.0=1ML1.1=2MD6L1.2=3S1(6x3)");
-  // An epoch's last iteration has two micro-steps; the next known graph puts the count right.
-  EXPECT_EQ(MicroSteps({{1, 5}, {2, 77}}), "B2CL2.0=1ML2.1=2S2(3x2)");
-  EXPECT_EQ(MicroSteps({{1, 5}, {2, 6}, {3, 7}}), "B3CL3.0=1ML3.1=2MD6L3.2=3S3(6x3)");
+  // The rule came between two micro-batches, and nobody knows which.
+  EXPECT_EQ(MicroBatches({{1, 5}, {2, 6}, {3, 5}}), "");
+  EXPECT_EQ(MicroBatches({{4, 77}}), "S0(?x0)");
+  EXPECT_EQ(MicroBatches({{1, 5}, {2, 6}, {3, 7}}), "B1CL1.0=1ML1.1=2MD6L1.2=3S1(6x3)");
+  // An epoch's last iteration has two micro-batches; the next known graph puts the count right.
+  EXPECT_EQ(MicroBatches({{1, 5}, {2, 77}}), "B2CL2.0=1ML2.1=2S2(3x2)");
+  EXPECT_EQ(MicroBatches({{1, 5}, {2, 6}, {3, 7}}), "B3CL3.0=1ML3.1=2MD6L3.2=3S3(6x3)");
 }
 
 }  // namespace

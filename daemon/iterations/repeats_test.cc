@@ -209,7 +209,7 @@ TEST(MicroBatchesTest, TheLengthIsTheirSum) {
         MakeRepeatStream({.seed = seed,
                           .kernels = 1 + static_cast<int>(seed % 3),
                           .repeats = 2 + static_cast<int>(seed * 5 % 9),
-                          .micro_steps = 2 + static_cast<int>(seed % 4),
+                          .micro_batches = 2 + static_cast<int>(seed % 4),
                           .copy_varies = true,
                           .readback_every = static_cast<int>(seed % 2) * 10,
                           .optimiser = true});

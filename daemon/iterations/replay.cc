@@ -102,9 +102,9 @@ std::vector<ReplayedIteration> Replay(const LaunchLog& stream, const Occurrences
       open = ReplayedIteration{};
       open.begin = i;
       open.clock = clock;
-      open.micro_steps.push_back(i);
+      open.micro_batches.push_back(i);
     }
-    if ((flags & abi::kMatchedMicroStep) != 0) open.micro_steps.push_back(i);
+    if ((flags & abi::kMatchedMicroBatch) != 0) open.micro_batches.push_back(i);
     if ((flags & abi::kMatchedClock) != 0) {
       if (!end_timed) done.back().end_clock = i;
       end_timed = true;

@@ -24,7 +24,7 @@ struct ReplayedIteration {
   uint32_t clock = kNoCall;  // the call whose GPU start is the iteration's
   uint32_t end_clock = kNoCall;
   // Starts of the micro-batches; the first is `begin`.
-  std::vector<uint32_t> micro_steps;
+  std::vector<uint32_t> micro_batches;
   int64_t length[2] = {0, 0};
   uint32_t valid = 0;
 };

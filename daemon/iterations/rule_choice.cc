@@ -21,13 +21,13 @@ using abi::Rule;
 // Each loop iteration must hold exactly one iteration with the same number of micro-batches. It
 // must start before the loop iteration's first launch, or, after evaluation, anywhere in the loop
 // iteration. Only warm-up loop iterations may differ.
-std::optional<ChosenRule> Verify(const RuleContext& rules, const Rule& rule, uint32_t micro_steps,
+std::optional<ChosenRule> Verify(const RuleContext& rules, const Rule& rule, uint32_t micro_batches,
                                  int launches_late) {
   ChosenRule chosen;
   chosen.rule = rule;
   chosen.iterations =
       Replay(rules.log, rules.occurrences, rule, static_cast<uint32_t>(rules.log.after_hole()));
-  chosen.micro_steps = micro_steps;
+  chosen.micro_batches = micro_batches;
   size_t next = 0;
   const auto& found = chosen.iterations;
   const bool has_step = rule.step.op != 0;
@@ -45,7 +45,7 @@ std::optional<ChosenRule> Verify(const RuleContext& rules, const Rule& rule, uin
           rules.loop.iterations[iteration].regular
               ? rules.LaunchAfter(rules.loop.iterations[iteration].first_launch, launches_late)
               : to;
-      exact &= it.begin >= from && it.begin <= latest && it.micro_steps.size() == micro_steps;
+      exact &= it.begin >= from && it.begin <= latest && it.micro_batches.size() == micro_batches;
     }
     // The last one has no end yet when the stream ends before the next candidate.
     if (here == 0 && iteration + 1 == rules.loop.iterations.size() &&
@@ -72,7 +72,7 @@ std::optional<ChosenRule> Try(const RuleContext& rules, const BoundaryChoice& bo
   const std::vector<uint32_t> candidates = Candidates(rules.log, rules.occurrences, rule, from);
   // Each loop iteration must have the same number of candidates, the first of them before the first
   // launch.
-  uint32_t micro_steps = 0;
+  uint32_t micro_batches = 0;
   for (size_t iteration : rules.RegularIterations()) {
     const auto first = std::lower_bound(candidates.begin(), candidates.end(),
                                         rules.loop.iterations[iteration].segment);
@@ -83,15 +83,15 @@ std::optional<ChosenRule> Try(const RuleContext& rules, const BoundaryChoice& bo
                                              boundary.launches_late)) {
       return std::nullopt;
     }
-    if (micro_steps != 0 && n != micro_steps) return std::nullopt;
-    micro_steps = n;
+    if (micro_batches != 0 && n != micro_batches) return std::nullopt;
+    micro_batches = n;
     if (boundary.first_in_segment) {
       for (uint32_t i = rules.loop.iterations[iteration].segment; i < *first; ++i) {
         if (rules.calls[i].op == boundary.pattern.op) return std::nullopt;
       }
     }
   }
-  if (micro_steps == 0 || micro_steps > 64) return std::nullopt;
+  if (micro_batches == 0 || micro_batches > 64) return std::nullopt;
 
   std::vector<EventPattern> confirms;
   if (rules.loop.graph_period > 1) {
@@ -101,12 +101,12 @@ std::optional<ChosenRule> Try(const RuleContext& rules, const BoundaryChoice& bo
       confirms.push_back(confirm.pattern);
     }
   }
-  if (micro_steps == 1) confirms.push_back(EventPattern{});
+  if (micro_batches == 1) confirms.push_back(EventPattern{});
   for (const EventPattern& confirm : confirms) {
     rule.confirm = confirm;
     rule.watched_ops = WatchedOps(rule);
-    rule.micro_steps = micro_steps;
-    if (auto chosen = Verify(rules, rule, micro_steps, boundary.launches_late)) {
+    rule.micro_batches = micro_batches;
+    if (auto chosen = Verify(rules, rule, micro_batches, boundary.launches_late)) {
       chosen->boundary_words = boundary.words;
       return chosen;
     }
@@ -136,7 +136,7 @@ std::optional<ChosenRule> ChooseRule(const LaunchLog& stream, const Occurrences&
   }
   for (size_t i = 0; i < boundaries.size(); ++i) {
     const BoundaryChoice& boundary = boundaries[i];
-    const bool each_micro_step = rules.inner_iterations > 1 && i < choices;
+    const bool each_micro_batch = rules.inner_iterations > 1 && i < choices;
     std::vector<EndChoice> tried;
     const bool nvtx = IsNvtxStart(static_cast<Op>(boundary.pattern.op));
     // Evaluation was seen without it: nothing more is needed.
@@ -150,7 +150,8 @@ std::optional<ChosenRule> ChooseRule(const LaunchLog& stream, const Occurrences&
     if (steps.empty()) tried.push_back({});
     for (const EndChoice& step : tried) {
       std::optional<ChosenRule> chosen = Try(rules, boundary, step);
-      if (!chosen || (each_micro_step && chosen->micro_steps != rules.inner_iterations)) continue;
+      if (!chosen || (each_micro_batch && chosen->micro_batches != rules.inner_iterations))
+        continue;
       chosen->evaluation_seen = evaluation_seen;
       ChooseClock(stream, occurrences, &*chosen);
       return chosen;
@@ -163,7 +164,7 @@ std::optional<ChosenRule> ChooseMarkRule(const LaunchLog& stream, size_t min_mar
   ChosenRule chosen;
   chosen.rule.generation = 1;
   chosen.rule.boundary = On(Op::kMark);
-  chosen.rule.micro_steps = 1;
+  chosen.rule.micro_batches = 1;
   chosen.rule.watched_ops = WatchedOps(chosen.rule);
   chosen.boundary_words = "framework mark";
   chosen.iterations =
@@ -182,7 +183,7 @@ std::optional<ChosenRule> ChooseFrameworkRule(const LaunchLog& stream) {
   chosen.rule.confirm.match = abi::kMatchName;
   chosen.rule.confirm.name_hash = abi::NameHash(abi::kForwardName, strlen(abi::kForwardName));
   chosen.rule.step = On(Op::kStep);
-  chosen.rule.micro_steps = 1;
+  chosen.rule.micro_batches = 1;
   chosen.rule.watched_ops = WatchedOps(chosen.rule);
   chosen.boundary_words = "forward pass of the root module";
   const Occurrences occurrences(stream);
@@ -191,17 +192,17 @@ std::optional<ChosenRule> ChooseFrameworkRule(const LaunchLog& stream) {
   if (chosen.iterations.size() < 2) return std::nullopt;
   chosen.verified_iterations = static_cast<uint32_t>(chosen.iterations.size());
   // The most frequent number; the last iteration of an epoch may have fewer.
-  std::map<size_t, size_t> micro_steps;
-  for (const ReplayedIteration& it : chosen.iterations) ++micro_steps[it.micro_steps.size()];
-  chosen.micro_steps = static_cast<uint32_t>(
-      std::max_element(micro_steps.begin(), micro_steps.end(), [](const auto& a, const auto& b) {
-        return a.second < b.second;
-      })->first);
+  std::map<size_t, size_t> micro_batches;
+  for (const ReplayedIteration& it : chosen.iterations) ++micro_batches[it.micro_batches.size()];
+  chosen.micro_batches = static_cast<uint32_t>(
+      std::max_element(micro_batches.begin(), micro_batches.end(),
+                       [](const auto& a, const auto& b) { return a.second < b.second; })
+          ->first);
   // Where the number changes all the time, lengths are summed even if one is the most frequent.
-  if (micro_steps[1] * 4 < chosen.iterations.size() * 3) {
-    chosen.micro_steps = std::max(chosen.micro_steps, 2u);
+  if (micro_batches[1] * 4 < chosen.iterations.size() * 3) {
+    chosen.micro_batches = std::max(chosen.micro_batches, 2u);
   }
-  chosen.rule.micro_steps = chosen.micro_steps;
+  chosen.rule.micro_batches = chosen.micro_batches;
   chosen.evaluation_seen =
       std::any_of(stream.calls().begin(), stream.calls().end(), [&](const CallRecord& call) {
         return call.op == static_cast<uint8_t>(Op::kForward) &&

@@ -21,7 +21,7 @@ struct ChosenRule {
   abi::Rule rule{};                           // without lengths
   std::vector<ReplayedIteration> iterations;  // the iterations that it finds in the stream
   uint32_t verified_iterations = 0;  // loop iterations in which it found exactly one iteration
-  uint32_t micro_steps = 1;
+  uint32_t micro_batches = 1;
   bool evaluation_seen = false;
   std::string boundary_words;
 };

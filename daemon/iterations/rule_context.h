@@ -33,7 +33,7 @@ struct RuleContext {
   const Occurrences& occurrences;
   const Loop& loop;
   size_t graphs = 0;              // number of different ones
-  uint32_t inner_iterations = 1;  // micro-steps
+  uint32_t inner_iterations = 1;  // micro-batches
 
  private:
   // The number of batches copied per loop iteration for micro-batches: the same calls follow each

@@ -38,11 +38,11 @@ void RuleMonitor::OnStep(const abi::StepEvent& step) {
   }
   last_ns_ = std::max(last_ns_, step.api_ns);
   // 0 micro-batches: the rule came in the middle of this iteration.
-  if (step.micro_steps == 0) return;
+  if (step.micro_batches == 0) return;
   const size_t slot = steps_++ % kWindow;
-  other_micro_steps_[slot] = step.micro_steps != micro_steps_ &&
-                             (!by_framework_ || step.micro_steps == latest_micro_steps_);
-  latest_micro_steps_ = step.micro_steps;
+  other_micro_batches_[slot] = step.micro_batches != micro_batches_ &&
+                               (!by_framework_ || step.micro_batches == latest_micro_batches_);
+  latest_micro_batches_ = step.micro_batches;
   lengths_missing_[slot] = (step.valid & all_lengths_) != all_lengths_;
 }
 
@@ -70,9 +70,9 @@ std::optional<std::string> RuleMonitor::Check(uint64_t now_ns) {
   const auto count = [](const std::array<bool, kWindow>& window) {
     return static_cast<size_t>(std::count(window.begin(), window.end(), true));
   };
-  if (const size_t n = count(other_micro_steps_); n * 2 > kWindow) {
-    return absl::StrCat(n, " of the last ", kWindow, " iterations did not have ", micro_steps_,
-                        " micro-steps: the training loop has changed");
+  if (const size_t n = count(other_micro_batches_); n * 2 > kWindow) {
+    return absl::StrCat(n, " of the last ", kWindow, " iterations did not have ", micro_batches_,
+                        " micro-batches: the training loop has changed");
   }
   if (const size_t n = count(lengths_missing_); n * 2 > kWindow) {
     return absl::StrCat("the length of ", n, " of the last ", kWindow,

@@ -9,9 +9,10 @@
 // The changes that it looks for, and the ordinary events that look like them:
 //
 //   the program now ...            shows as                              not to be confused with
-//   accumulates otherwise          other micro-steps, in half of 32      an epoch's last iteration
-//   feeds its batches otherwise    lengths missing, in half of 32        the first after a start
-//   repeats an event (or drops it) GPU time at the same lengths twice    a slow GPU: it is not just
+//   accumulates otherwise          other micro-batches, in half of 32      an epoch's last
+//   iteration feeds its batches otherwise    lengths missing, in half of 32        the first after
+//   a start repeats an event (or drops it) GPU time at the same lengths twice    a slow GPU: it is
+//   not just
 //                                  (half) as long, all of 64             twice as slow, and uneven
 //   has another optimiser step     candidates without a step             evaluation: no longer than
 //                                                                        several times all training
@@ -41,8 +42,8 @@ class RuleMonitor {
   // The learned micro-batches per iteration, and the number of lengths that the rule reads.
   // `by_framework`: a framework marks the loop, whose number of micro-batches may change all the
   // time.
-  RuleMonitor(uint32_t micro_steps, uint32_t length_count, bool by_framework = false)
-      : micro_steps_(std::max(1u, micro_steps)),
+  RuleMonitor(uint32_t micro_batches, uint32_t length_count, bool by_framework = false)
+      : micro_batches_(std::max(1u, micro_batches)),
         all_lengths_((1u << length_count) - 1),
         by_framework_(by_framework) {}
 
@@ -69,7 +70,7 @@ class RuleMonitor {
 
   std::optional<std::string> CheckTimes() const;
 
-  uint32_t micro_steps_;
+  uint32_t micro_batches_;
   uint32_t all_lengths_;
   uint64_t steps_ = 0;
   uint64_t candidates_ = 0;       // since the last step
@@ -80,8 +81,8 @@ class RuleMonitor {
   uint64_t checked_ = 0;          // `seen_` when Check last found that it had grown
   uint64_t quiet_since_ns_ = 0;   // the time of that on Check's clock
   bool by_framework_;
-  uint32_t latest_micro_steps_ = 0;  // of the iteration before, with `by_framework`
-  std::array<bool, kWindow> other_micro_steps_{};
+  uint32_t latest_micro_batches_ = 0;  // of the iteration before, with `by_framework`
+  std::array<bool, kWindow> other_micro_batches_{};
   std::array<bool, kWindow> lengths_missing_{};
   absl::flat_hash_map<std::pair<int64_t, int64_t>, Usual> usual_;
   std::array<double, kTimedWindow> log_ratios_{};  // of GPU time to the usual one

@@ -28,7 +28,7 @@ class RuleMonitorTest : public ::testing::Test {
       step.api_ns = now_ns_;
       step.length[0] = length;
       step.valid = valid_;
-      step.micro_steps = micro_steps_;
+      step.micro_batches = micro_batches_;
       monitor_.OnStep(step);
       if (timed_) monitor_.OnTime(step.length, static_cast<uint64_t>(duration_ns));
       if (Why() != "") return false;
@@ -45,10 +45,10 @@ class RuleMonitorTest : public ::testing::Test {
   }
   std::string Why() { return monitor_.Check(now_ns_).value_or(""); }
 
-  RuleMonitor monitor_{/*micro_steps=*/1, /*length_count=*/1};
+  RuleMonitor monitor_{/*micro_batches=*/1, /*length_count=*/1};
   std::mt19937 random_{1};
   uint64_t now_ns_ = kSecond;
-  uint32_t micro_steps_ = 1, valid_ = 1, candidates_ = 1;
+  uint32_t micro_batches_ = 1, valid_ = 1, candidates_ = 1;
   double slow_ = 1;
   bool timed_ = true;
 };
@@ -67,31 +67,31 @@ TEST_F(RuleMonitorTest, OrdinaryTrainingIsContent) {
 TEST_F(RuleMonitorTest, LastIterationOfAnEpochMayBeShort) {
   for (int epoch = 0; epoch < 20; ++epoch) {
     EXPECT_TRUE(Train(50));
-    micro_steps_ = 3;
+    micro_batches_ = 3;
     EXPECT_TRUE(Train(1));
-    micro_steps_ = 1;
+    micro_batches_ = 1;
   }
 }
 
-TEST_F(RuleMonitorTest, OtherMicroSteps) {
+TEST_F(RuleMonitorTest, OtherMicroBatches) {
   EXPECT_TRUE(Train(100));
-  micro_steps_ = 2;
+  micro_batches_ = 2;
   EXPECT_FALSE(Train(40));
-  EXPECT_NE(Why().find("micro-steps"), std::string::npos) << Why();
+  EXPECT_NE(Why().find("micro-batches"), std::string::npos) << Why();
 }
 
-TEST_F(RuleMonitorTest, MicroStepsThatChangeAllTheTimeAreToldByTheFramework) {
+TEST_F(RuleMonitorTest, MicroBatchesThatChangeAllTheTimeAreToldByTheFramework) {
   RuleMonitor told(1, 1, /*told=*/true);
-  const auto run = [&](const std::vector<uint32_t>& micro_steps) {
+  const auto run = [&](const std::vector<uint32_t>& micro_batches) {
     for (int i = 0; i < 100; ++i) {
       told.OnStep({.iteration = 1,
                    .valid = 1,
-                   .micro_steps = micro_steps[static_cast<size_t>(i) % micro_steps.size()]});
+                   .micro_batches = micro_batches[static_cast<size_t>(i) % micro_batches.size()]});
     }
     return told.Check(0).value_or("");
   };
   EXPECT_EQ(run({1, 3, 2, 5, 4}), "");
-  EXPECT_NE(run({4}).find("did not have 1 micro-steps"), std::string::npos);
+  EXPECT_NE(run({4}).find("did not have 1 micro-batches"), std::string::npos);
 }
 
 TEST_F(RuleMonitorTest, MissingLengths) {
@@ -150,7 +150,7 @@ TEST_F(RuleMonitorTest, StampsOfAClockThatIsHoursOffAreNoSilence) {
     abi::StepEvent step = {};
     step.api_ns = now_ns_;
     step.valid = 1;
-    step.micro_steps = 1;
+    step.micro_batches = 1;
     monitor_.OnStep(step);
     EXPECT_EQ(monitor_.Check(now_ns_ + 7200 * kSecond).value_or(""), "");
   }

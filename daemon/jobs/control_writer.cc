@@ -17,8 +17,8 @@ constexpr int64_t kLeast = std::numeric_limits<int64_t>::min();
 constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
 constexpr int64_t kSumTolerance = 32;  // 1/32 of a length
 
-// Sums over micro-steps hardly ever come twice, and a window must open before they are known: what
-// is near the wanted length is as good, as the iteration counts with its own.
+// Sums over micro-batches hardly ever come twice, and a window must open before they are known:
+// what is near the wanted length is as good, as the iteration counts with its own.
 void Widen(abi::PlanEntry& entry) {
   entry.low[0] -= entry.low[0] / kSumTolerance;
   entry.high[0] += entry.high[0] / kSumTolerance;
@@ -118,7 +118,7 @@ void AddPlan(const Process& process, const std::vector<const Process*>& able, bo
   }
   if (!measures || inputs.rule == nullptr) return;
   const abi::Rule& rule = inputs.rule->rule;
-  const bool two = rule.length_count > 1, sums = rule.micro_steps > 1;
+  const bool two = rule.length_count > 1, sums = rule.micro_batches > 1;
   const bool others_had_lengths = inputs.processes.size() > 1 && !two && !sums;
   for (const PlanEntry& entry : inputs.plan.entries()) {
     if (control.plan_count == abi::kMaxPlanEntries) break;

@@ -59,7 +59,7 @@ bool EventDispatcher::Dispatch(abi::EventType type, Payload payload) {
     case abi::EventType::kStep:
     case abi::EventType::kClock:
     case abi::EventType::kSync:
-    case abi::EventType::kMicroStep:
+    case abi::EventType::kMicroBatch:
       return OnIterationEvent(type, payload);
     case abi::EventType::kName:
       return Decode<abi::NameEvent>(payload);

@@ -75,12 +75,12 @@ void IterationBuilder::OnClock(const abi::ClockEvent& event) {
   Resolve(false);
 }
 
-void IterationBuilder::OnMicroStep(const abi::MicroStepEvent& event) {
+void IterationBuilder::OnMicroBatch(const abi::MicroBatchEvent& event) {
   State& s = state_;
   if (!s.has_begin || event.iteration != s.number) return;
   FinishedIteration& open = s.open.iteration;
   // One that is missing leaves the others out, too: OnStep counts them.
-  if (event.index != open.micro_lengths.size() || event.index >= kMaxMicroSteps) return;
+  if (event.index != open.micro_lengths.size() || event.index >= kMaxMicroBatches) return;
   open.micro_lengths.push_back({event.length[0], event.length[1]});
   s.open.micro_valid &= event.valid;
 }
@@ -105,8 +105,8 @@ void IterationBuilder::OnStep(const abi::StepEvent& event) {
   iteration.length[0] = event.length[0];
   iteration.length[1] = event.length[1];
   iteration.valid = event.valid;
-  iteration.micro_steps = event.micro_steps;
-  const bool whole = iteration.micro_lengths.size() == event.micro_steps &&
+  iteration.micro_batches = event.micro_batches;
+  const bool whole = iteration.micro_lengths.size() == event.micro_batches &&
                      (done.micro_valid & event.valid) == event.valid;
   if (!whole) iteration.micro_lengths.clear();
   iteration.call_sequence = s.begin.call_sequence;

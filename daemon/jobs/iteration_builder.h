@@ -47,8 +47,8 @@ struct FinishedIteration {
   int64_t rest_ns = 0;      // of one that is known until its step: the most that is missing
   uint64_t call_sequence = 0;
   uint16_t config_id = 0;  // measurement taken
-  uint32_t micro_steps = 1;
-  // Where `length` is their sum: each micro-step's own lengths; empty where one is not known.
+  uint32_t micro_batches = 1;
+  // Where `length` is their sum: each micro-batch's own lengths; empty where one is not known.
   std::vector<std::array<int64_t, 2>> micro_lengths;
   bool distorted = false;
   bool gpu_time = false;  // duration is from GPU stamps
@@ -66,7 +66,7 @@ class IterationBuilder {
   void OnBoundary(const abi::BoundaryEvent& event);
   void OnDecision(const abi::DecisionEvent& event);
   void OnClock(const abi::ClockEvent& event);
-  void OnMicroStep(const abi::MicroStepEvent& event);
+  void OnMicroBatch(const abi::MicroBatchEvent& event);
   void OnStep(const abi::StepEvent& event);
   void OnSync(const abi::SyncEvent& event);
   // May come before or after the boundaries on either side of it.
@@ -105,7 +105,7 @@ class IterationBuilder {
     Candidate other;         // first candidate after the previous step, when it is not the begin
     uint64_t step_ns = 0;    // API time of its step
     bool host_time = false;  // the host does the work itself
-    uint32_t micro_valid = ~0u;  // lengths that all micro-steps so far have
+    uint32_t micro_valid = ~0u;  // lengths that all micro-batches so far have
     bool has_end = false;
     bool clock_set = false;  // while it waited for stamps
   };
@@ -144,7 +144,7 @@ class IterationBuilder {
   static constexpr size_t kMaxPending = 1 << 14;
   static constexpr size_t kMaxUnstamped = 4;  // when no clock event came at all
   static constexpr size_t kMaxStamps = 1 << 16;
-  static constexpr size_t kMaxMicroSteps = 64;
+  static constexpr size_t kMaxMicroBatches = 64;
   static constexpr uint32_t kMaxStretch = 4096;
   static constexpr size_t kMaxClockSteps = 16;
 

@@ -26,7 +26,7 @@ class Script {
   void Step(uint64_t n, int64_t length) {
     api_ns_ += 90;
     builder_.OnStep(
-        {.iteration = n, .api_ns = api_ns_, .length = {length, 0}, .valid = 1, .micro_steps = 1});
+        {.iteration = n, .api_ns = api_ns_, .length = {length, 0}, .valid = 1, .micro_batches = 1});
   }
   void SendStamps() {
     for (const auto& [id, ns] : stamps_) builder_.OnGpuStart(id, static_cast<uint64_t>(ns));
@@ -305,21 +305,21 @@ TEST(IterationBuilder, AClockEventRightAfterTheStepStandsForTheNextBegin) {
   EXPECT_EQ(finished[2].duration_ns, 1000);
 }
 
-// Iteration `n` with these micro-steps, of which those of length 0 are lost.
+// Iteration `n` with these micro-batches, of which those of length 0 are lost.
 void Accumulate(IterationBuilder& builder, uint64_t n, const std::vector<int64_t>& lengths,
                 uint32_t valid = 1) {
   builder.OnBoundary({.iteration = n, .api_ns = 100 * n, .call_sequence = n});
   for (uint32_t i = 0; i < lengths.size(); ++i) {
     if (lengths[i] == 0) continue;
-    builder.OnMicroStep({.iteration = n, .length = {lengths[i], 0}, .valid = valid, .index = i});
+    builder.OnMicroBatch({.iteration = n, .length = {lengths[i], 0}, .valid = valid, .index = i});
   }
   builder.OnStep({.iteration = n,
                   .length = {1, 0},
                   .valid = 1,
-                  .micro_steps = static_cast<uint32_t>(lengths.size())});
+                  .micro_batches = static_cast<uint32_t>(lengths.size())});
 }
 
-TEST(IterationBuilder, MicroStepsAreAllKnownOrNoneIs) {
+TEST(IterationBuilder, MicroBatchesAreAllKnownOrNoneIs) {
   IterationBuilder builder;
   Accumulate(builder, 0, {3, 5});
   Accumulate(builder, 1, {3, 0, 5});
@@ -328,11 +328,11 @@ TEST(IterationBuilder, MicroStepsAreAllKnownOrNoneIs) {
   Accumulate(builder, 4, std::vector<int64_t>(64, 9));
   Accumulate(builder, 5, std::vector<int64_t>(65, 9));
   Accumulate(builder, 6, {});
-  builder.OnMicroStep({.iteration = 7, .length = {8, 0}, .valid = 1});  // of no iteration
+  builder.OnMicroBatch({.iteration = 7, .length = {8, 0}, .valid = 1});  // of no iteration
   // What came before a candidate is not the iteration's.
   builder.OnBoundary({.iteration = 7, .call_sequence = 7});
-  builder.OnMicroStep({.iteration = 7, .length = {8, 0}, .valid = 0});
-  builder.OnMicroStep({.iteration = 9, .length = {8, 0}, .valid = 1});
+  builder.OnMicroBatch({.iteration = 7, .length = {8, 0}, .valid = 0});
+  builder.OnMicroBatch({.iteration = 9, .length = {8, 0}, .valid = 1});
   Accumulate(builder, 7, {4});
   builder.Finish();
   std::vector<size_t> known;
@@ -344,16 +344,16 @@ TEST(IterationBuilder, MicroStepsAreAllKnownOrNoneIs) {
   EXPECT_EQ(finished[0].micro_lengths[1][0], 5);
 }
 
-TEST(IterationBuilder, MicroStepsSurviveARestart) {
+TEST(IterationBuilder, MicroBatchesSurviveARestart) {
   IterationBuilder before, after;
   Accumulate(before, 0, {3, 5});
   before.OnBoundary({.iteration = 1, .api_ns = 100, .call_sequence = 1});
-  before.OnMicroStep({.iteration = 1, .length = {7, 1}, .valid = 3});
+  before.OnMicroBatch({.iteration = 1, .length = {7, 1}, .valid = 3});
   BuilderState stored;
   EncodeBuilder(before.SaveState(), &stored);
   after.LoadState(DecodeBuilder(stored));
-  after.OnMicroStep({.iteration = 1, .length = {8, 2}, .valid = 3, .index = 1});
-  after.OnStep({.iteration = 1, .length = {15, 3}, .valid = 3, .micro_steps = 2});
+  after.OnMicroBatch({.iteration = 1, .length = {8, 2}, .valid = 3, .index = 1});
+  after.OnStep({.iteration = 1, .length = {15, 3}, .valid = 3, .micro_batches = 2});
   after.Finish();
   const auto finished = after.TakeFinished();
   ASSERT_EQ(finished.size(), 2u);

@@ -23,7 +23,7 @@ namespace seqpoint::jobs {
 namespace {
 
 constexpr int64_t kMaxRepeated = 200'000;  // iterations that a resumed run may do again
-// The micro-steps of an iteration, where their lengths are known.
+// The micro-batches of an iteration, where their lengths are known.
 std::vector<Part> PartsOf(const FinishedIteration& iteration, const abi::Rule& rule) {
   constexpr auto kGraph = static_cast<uint8_t>(abi::Op::kGraphLaunch);
   const bool graphs =
@@ -429,7 +429,7 @@ void Job::Advance() {
         process->state.set_number_offset(*offset);
         process->state.set_marked_from(process->builder.next_number());
         process->learning.reset();
-        process->monitor.emplace(rule_->rule.micro_steps, rule_->rule.length_count,
+        process->monitor.emplace(rule_->rule.micro_batches, rule_->rule.length_count,
                                  rule_->rule.step.op == static_cast<uint8_t>(abi::Op::kStep));
         row_.state = v1::JOB_STATE_MARKING;
         changes_.Mark(Change::kRule);
@@ -511,7 +511,7 @@ void Job::OnRuleLearned(LearnedRule rule) {
     }
     former_rule_.reset();
   }
-  matching_.Restart();  // micro-steps change what a batch of the user's is
+  matching_.Restart();  // micro-batches change what a batch of the user's is
   rule.rule.generation = NextRuleGeneration();
   rule_ = std::move(rule);
   for (auto& [id, process] : processes_) {
@@ -607,13 +607,13 @@ void Job::OnFinished(Process& process, const FinishedIteration& iteration) {
   if (iteration.config_id > abi::kConfigTrace) row.level = v1::LEVEL_COUNTERS;
   if (iteration.distorted) row.flags |= kIterationDistorted;
   if (redone) row.flags |= kIterationRedone;
-  if (process.state.concurrent()) row.flags |= kIterationBeside;
+  if (process.state.concurrent()) row.flags |= kIterationConcurrent;
   if (engines_.split() && !redone && !process.state.concurrent() &&
       engines_.builder().IsLate(number))
     row.flags |= kIterationLate;
   const bool sums = rule_ && abi::SumsLengths(rule_->rule);
   for (int i = 0; i < row.length_count; ++i) row.length[i] = iteration.length[i];
-  // That a sum is new says nothing: kernels run on the lengths of micro-steps.
+  // That a sum is new says nothing: kernels run on the lengths of micro-batches.
   std::vector<Part> parts;
   if (sums && known) parts = PartsOf(iteration, rule_->rule);
   bool first = false;
@@ -635,7 +635,7 @@ void Job::OnFinished(Process& process, const FinishedIteration& iteration) {
   }
   process.pace.Add(iteration.boundary_ns, iteration.duration_ns);
   if (sums && !redone) {
-    micro_batches_.Add(iteration.micro_steps, rule_->rule.micro_steps);
+    micro_batches_.Add(iteration.micro_batches, rule_->rule.micro_batches);
   }
   OtherBatchesState& others =
       process.state.iterations() == 1 ? *facts_.mutable_startup() : *facts_.mutable_evaluation();

@@ -82,7 +82,7 @@ void Job::Import(const ImportedRun& run, absl::FunctionRef<int64_t()> new_proces
   if (run.ranks.empty()) add_process(0, run.iterations.size());
   rule_.emplace();
   rule_->rule.generation = NextRuleGeneration();
-  rule_->rule.micro_steps = 1;
+  rule_->rule.micro_batches = 1;
   rule_->rule.length_count = static_cast<uint8_t>(run.dimensions);
   rule_->boundary_words = run.traced ? run.boundary_words : "each row of the imported log";
   rule_->length_words = run.traced ? run.length_words : run.source;

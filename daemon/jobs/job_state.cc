@@ -182,7 +182,7 @@ absl::Status Job::Restore(const std::vector<StateRow>& states,
     process.seen.Load(engines_.work().current());
     if (!process.learning) {
       if (rule_)
-        process.monitor.emplace(rule_->rule.micro_steps, rule_->rule.length_count,
+        process.monitor.emplace(rule_->rule.micro_batches, rule_->rule.length_count,
                                 rule_->rule.step.op == static_cast<uint8_t>(abi::Op::kStep));
       continue;
     }

@@ -79,16 +79,16 @@ class FakeProcess {
     if (const abi::Control* control = job_->TakeControl(id_)) Obey(*control);
   }
 
-  // The same with four micro-steps; `batch`: all work on it. The first pass of a length takes 3 ms
-  // more.
+  // The same with four micro-batches; `batch`: all work on it. The first pass of a length takes 3
+  // ms more.
   void Accumulate(std::optional<int64_t> batch = std::nullopt) {
     const auto begin_gpu_ns = gpu_ns_;
     measured_ = 0;
     int64_t sum = 0, new_lengths = 0;
-    for (int micro_step = 0; micro_step < 4; ++micro_step) {
+    for (int micro_batch = 0; micro_batch < 4; ++micro_batch) {
       const int64_t length =
           batch ? *batch : std::geometric_distribution<int64_t>(0.05)(random_) + 10;
-      if (micro_step == 0) Call(abi::Op::kMemset, "", 1 << 20);
+      if (micro_batch == 0) Call(abi::Op::kMemset, "", 1 << 20);
       Pass(length);
       sum += length;
       new_lengths += passed_.insert(length).second;
@@ -322,18 +322,18 @@ class FakeProcess {
     const uint32_t flags = matcher_.OnEvent(event);
     const abi::MatchResult& r = matcher_.result();
     if (flags & abi::kMatchedMicroLengths) {
-      Send(abi::EventType::kMicroStep,
-           abi::MicroStepEvent{.iteration = r.micro_iteration,
-                               .length = {r.micro_length[0], r.micro_length[1]},
-                               .valid = r.micro_valid,
-                               .index = r.micro_index});
+      Send(abi::EventType::kMicroBatch,
+           abi::MicroBatchEvent{.iteration = r.micro_iteration,
+                                .length = {r.micro_length[0], r.micro_length[1]},
+                                .valid = r.micro_valid,
+                                .index = r.micro_index});
     }
     if (flags & abi::kMatchedStep) {
       Send(abi::EventType::kStep, abi::StepEvent{.iteration = r.step_iteration,
                                                  .api_ns = call.api_ns,
                                                  .length = {r.step_length[0], r.step_length[1]},
                                                  .valid = r.step_valid,
-                                                 .micro_steps = r.step_micro_steps});
+                                                 .micro_batches = r.step_micro_batches});
     }
     if (flags & abi::kMatchedBoundary) {
       Send(abi::EventType::kBoundary, abi::BoundaryEvent{.iteration = r.iteration,
@@ -1017,7 +1017,7 @@ TEST(Job, UserLengthsOfTheDataSetGiveTheWholeRun) {
   EXPECT_NEAR(reply->projection().total().value(), 40 * 31 * 2.7e6, 0.01 * 40 * 31 * 2.7e6);
 }
 
-TEST(Job, FirstOccurrencesAreThoseOfMicroSteps) {
+TEST(Job, FirstOccurrencesAreThoseOfMicroBatches) {
   auto job = std::make_unique<Job>(Row(), JobOptions{});
   FakeProcess process(6);
   job->AddProcess(TrainingProcess());

@@ -41,8 +41,8 @@ bool FeedBuilder(abi::EventType type, absl::Span<const uint8_t> payload, int64_t
       return feed(&IterationBuilder::OnClock);
     case abi::EventType::kSync:
       return feed(&IterationBuilder::OnSync);
-    case abi::EventType::kMicroStep:
-      return feed(&IterationBuilder::OnMicroStep);
+    case abi::EventType::kMicroBatch:
+      return feed(&IterationBuilder::OnMicroBatch);
     default:
       return false;
   }
@@ -104,11 +104,11 @@ void Learning::Segment(const abi::CallRecord& call) {
   hole_ = hole_ || missing || (call.flags & abi::kCallAfterHole) != 0;
   if (flags & abi::kMatchedMicroLengths) {
     ours_.push_back(
-        {abi::EventType::kMicroStep,
-         Bytes(abi::MicroStepEvent{.iteration = result.micro_iteration,
-                                   .length = {result.micro_length[0], result.micro_length[1]},
-                                   .valid = result.micro_valid,
-                                   .index = result.micro_index})});
+        {abi::EventType::kMicroBatch,
+         Bytes(abi::MicroBatchEvent{.iteration = result.micro_iteration,
+                                    .length = {result.micro_length[0], result.micro_length[1]},
+                                    .valid = result.micro_valid,
+                                    .index = result.micro_index})});
   }
   if (flags & abi::kMatchedStep) {
     iterates_ = true;
@@ -117,7 +117,7 @@ void Learning::Segment(const abi::CallRecord& call) {
                                           .api_ns = api_ns,
                                           .length = {result.step_length[0], result.step_length[1]},
                                           .valid = result.step_valid,
-                                          .micro_steps = result.step_micro_steps})});
+                                          .micro_batches = result.step_micro_batches})});
   }
   if (flags & abi::kMatchedBoundary) {
     boundary_thread_ = call.thread_id;

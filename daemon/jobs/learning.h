@@ -44,7 +44,7 @@ class Learning {
   void OnName(uint32_t name_id, std::string_view text);
   void OnCall(const abi::CallRecord& call);
   void OnGpuStart(uint32_t correlation_id, uint64_t start_ns);
-  // Boundary, decision, micro-step, step, clock or sync of the library; kept until both sides
+  // Boundary, decision, micro-batch, step, clock or sync of the library; kept until both sides
   // agree.
   void OnLibraryEvent(abi::EventType type, absl::Span<const uint8_t> payload);
 

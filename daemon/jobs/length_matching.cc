@@ -242,7 +242,7 @@ LengthMatching::Outcome LengthMatching::Match(const RunShape& shape,
   }
   const EngineHorizons counted = Counted(RunIterations(horizon_, shape), shape);
   const int64_t micro_batches =
-      shape.rule != nullptr ? std::max<int64_t>(shape.rule->rule.micro_steps, 1) : 1;
+      shape.rule != nullptr ? std::max<int64_t>(shape.rule->rule.micro_batches, 1) : 1;
   const bool few = run.iterations * micro_batches < kScaleRetryIterations && !run.over;
   if (by_length && (few || shape.rule == nullptr)) {
     // The number of iterations is good from the start.
@@ -253,7 +253,8 @@ LengthMatching::Outcome LengthMatching::Match(const RunShape& shape,
     next_match_ = 2 * run.iterations;
     SetMap({});
     SetMessage(absl::StrFormat(
-        "%d of %d iterations had another number of micro-steps than %d: of the given lengths only "
+        "%d of %d iterations had another number of micro-batches than %d: of the given lengths "
+        "only "
         "the number is used, %.2f batches per iteration as so far; --iterations says it exactly",
         shape.micro_batches.unusual(), shape.micro_batches.iterations(), shape.SummedMicroBatches(),
         shape.micro_batches.mean()));

@@ -14,7 +14,7 @@ class LengthMatchingTest : public testing::Test {
  protected:
   LengthMatchingTest() {
     rule_.rule.length_count = 1;
-    rule_.rule.micro_steps = 1;
+    rule_.rule.micro_batches = 1;
     rule_.length_words = "bytes of a copy";
     shape_.rule = &rule_;
   }

@@ -40,7 +40,7 @@ std::optional<int64_t> ScaledLength(int64_t length, int64_t factor);
 // nearest to the expected one. A factor that makes a length exceed kMaxLength is none.
 std::optional<LengthScale> FindScale(const Histogram1& observed, const Histogram1& expected);
 
-// The same for sums over micro-steps, which hardly ever come twice: the divisor of the observed
+// The same for sums over micro-batches, which hardly ever come twice: the divisor of the observed
 // values' natural unit that is nearest to the ratio of the two means. Nothing when that is off by
 // more than a tenth (a sorted data set's first lengths are all short).
 std::optional<LengthScale> FindScaleOfSums(const Histogram1& observed, const Histogram1& expected);

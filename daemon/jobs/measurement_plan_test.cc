@@ -49,7 +49,7 @@ class MeasurementTest : public testing::Test {
       observed_.Add(0, length);
     }
     rule_.rule.length_count = 1;
-    rule_.rule.micro_steps = 1;
+    rule_.rule.micro_batches = 1;
     ASSERT_TRUE(engine_.SetHorizon(Horizon::Iterations(1000)).ok());
   }
 

@@ -41,7 +41,7 @@ absl::Status RunEngine::SetHorizon(Horizon horizon) {
   for (KeyCount& entry : horizon.histogram) {
     entry.count = round.Next(static_cast<double>(entry.count) * share);
   }
-  // Nor which lengths their micro-steps had (and a Distribution has none).
+  // Nor which lengths their micro-batches had (and a Distribution has none).
   std::erase_if(horizon.histogram, [](const KeyCount& entry) { return entry.count == 0; });
   if (horizon.histogram.empty()) return current_.SetHorizon(Horizon::Iterations(left));
   return current_.SetHorizon(Horizon::Distribution(std::move(horizon.histogram)));

@@ -30,7 +30,7 @@ int64_t BatchesOf(const v1::Horizon& horizon) {
 int RunShape::dimensions() const { return rule == nullptr ? 0 : rule->rule.length_count; }
 
 uint32_t RunShape::SummedMicroBatches() const {
-  return rule != nullptr && abi::SumsLengths(rule->rule) ? rule->rule.micro_steps : 1;
+  return rule != nullptr && abi::SumsLengths(rule->rule) ? rule->rule.micro_batches : 1;
 }
 
 uint32_t RunShape::SummedBatches() const {
@@ -158,7 +158,7 @@ int64_t RunIterations(const v1::Horizon& horizon, const RunShape& shape) {
                         shape.micro_batches.mean());
   }
   const int64_t micro_batches =
-      shape.rule != nullptr && each ? std::max<int64_t>(shape.rule->rule.micro_steps, 1) : 1;
+      shape.rule != nullptr && each ? std::max<int64_t>(shape.rule->rule.micro_batches, 1) : 1;
   return StepsOf(batches, micro_batches, data_parallel) * RepeatsOf(horizon);
 }
 

@@ -41,7 +41,7 @@ void Encode(const Pending& from, IterationState* to) {
   to->set_valid(iteration.valid);
   to->set_call_sequence(iteration.call_sequence);
   to->set_config_id(iteration.config_id);
-  to->set_micro_steps(iteration.micro_steps);
+  to->set_micro_batches(iteration.micro_batches);
   to->set_distorted(iteration.distorted);
   to->set_other_batches(iteration.other_batches);
   Encode(from.begin, to->mutable_begin());
@@ -63,7 +63,7 @@ Pending Decode(const IterationState& from) {
   iteration.valid = from.valid();
   iteration.call_sequence = from.call_sequence();
   iteration.config_id = static_cast<uint16_t>(from.config_id());
-  iteration.micro_steps = from.micro_steps();
+  iteration.micro_batches = from.micro_batches();
   iteration.distorted = from.distorted();
   iteration.other_batches = from.other_batches();
   to.begin = Decode(from.begin());
@@ -144,7 +144,7 @@ void Encode(const FinishedIteration& from, FinishedState* to) {
   to->set_stretch(from.stretch);
   to->set_stretch_ns(from.stretch_ns);
   to->set_config_id(from.config_id);
-  to->set_micro_steps(from.micro_steps);
+  to->set_micro_batches(from.micro_batches);
   to->set_distorted(from.distorted);
   to->set_gpu_time(from.gpu_time);
   to->set_other_batches(from.other_batches);
@@ -164,7 +164,7 @@ FinishedIteration Decode(const FinishedState& from) {
   to.stretch = from.stretch();
   to.stretch_ns = from.stretch_ns();
   to.config_id = static_cast<uint16_t>(from.config_id());
-  to.micro_steps = from.micro_steps();
+  to.micro_batches = from.micro_batches();
   to.distorted = from.distorted();
   to.gpu_time = from.gpu_time();
   to.other_batches = from.other_batches();

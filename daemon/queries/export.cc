@@ -288,7 +288,7 @@ absl::Status ExportCsv(Store& store, const jobs::SnapshotData& job, WriteFunctio
                         ",", job.metrics.NameOf(row.config_id), ",",
                         (row.flags & kIterationDistorted) != 0 ? 1 : 0, ",",
                         (row.flags & kIterationRedone) != 0 ? 1 : 0, ",",
-                        (row.flags & kIterationBeside) != 0 ? 1 : 0, ",",
+                        (row.flags & kIterationConcurrent) != 0 ? 1 : 0, ",",
                         jobs::PhaseName(row.phase), "\n")) {
           return Gone();
         }

@@ -91,7 +91,7 @@ TEST_F(RunPartTest, OfSeveralRanksThePartsAreSumsOfSteps) {
 TEST_F(RunPartTest, WhatRanBesideAnotherProcessIsInNoPart) {
   for (int64_t i = 0; i < 100; ++i) {
     rows_.push_back(Row(0, i, 5'000'000));
-    IterationRow beside = Row(0, 2 * i, 9'000'000, kIterationBeside);
+    IterationRow beside = Row(0, 2 * i, 9'000'000, kIterationConcurrent);
     beside.incarnation = 1;
     rows_.push_back(beside);
     Count(i, 5'000'000);

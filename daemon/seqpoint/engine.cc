@@ -513,7 +513,7 @@ absl::Status OnlineEngine::AddStretch(absl::Span<const StretchIteration> iterati
 }
 
 // A length is new when either dimension's value is: kernels of that shape never ran before. With
-// micro-steps it is theirs, not their sum. True when one is.
+// micro-batches it is theirs, not their sum. True when one is.
 bool OnlineEngine::State::NoteLengths(const IterationSample& sample) {
   bool first = false;
   const auto note = [&](int list, int64_t value) {
@@ -801,7 +801,7 @@ OnlineEngine::State::Outlook OnlineEngine::State::MakeOutlook(const TimeModel& m
 
   // Buckets of lengths that the horizon has and the past has not; with unknown lengths, as many as
   // those that occurred once foretell (Good and Turing).
-  // Where keys are sums, the lengths are those of micro-steps, of each kind their share.
+  // Where keys are sums, the lengths are those of micro-batches, of each kind their share.
   double all_parts = 0;
   for (int kind = 0; kind < kPartKinds; ++kind) all_parts += PartCount(2 * kind);
   const bool unknown =

@@ -43,11 +43,11 @@ enum class Phase : uint8_t {
   kOther,  // evaluation, checkpoint, start-up: counted and summed apart, never projected
 };
 
-// A micro-step of an iteration whose key is the sum over its micro-steps.
+// A micro-batch of an iteration whose key is the sum over its micro-batches.
 struct Part {
   Key key;
-  // Kernels of one kind say nothing about another's: where micro-steps are graphs, the first has a
-  // graph of its own (it clears gradients), and the last (it holds the optimiser).
+  // Kernels of one kind say nothing about another's: where micro-batches are graphs, the first has
+  // a graph of its own (it clears gradients), and the last (it holds the optimiser).
   enum class Kind : uint8_t { kAny, kFirst, kLast };
   Kind kind = Kind::kAny;
 };
@@ -65,8 +65,8 @@ struct IterationSample {
   // A length is new to the process that it ran in, though others may have had it: the time is in
   // the sum, and says nothing about others.
   bool first = false;
-  bool combined = false;  // the key is a sum over micro-steps: that it is new says nothing
-  // Then the micro-steps, whose lengths tell what is a first occurrence; empty: not known.
+  bool combined = false;  // the key is a sum over micro-batches: that it is new says nothing
+  // Then the micro-batches, whose lengths tell what is a first occurrence; empty: not known.
   std::vector<Part> parts;
   Phase phase = Phase::kTrain;
 };
@@ -87,7 +87,7 @@ struct Horizon {
   Kind kind = Kind::kUnknown;
   int64_t iterations = 0;           // of the whole run; with a histogram its sum
   std::vector<KeyCount> histogram;  // of the whole run
-  // Where keys are sums: the micro-steps' keys in the whole run; empty: not known.
+  // Where keys are sums: the micro-batches' keys in the whole run; empty: not known.
   std::vector<KeyCount> parts;
   bool parts_certain = false;  // each of them comes; else as many are expected
   // A question about another run, of which nothing has run: what ran only teaches. Not stored.
@@ -214,7 +214,7 @@ class OnlineEngine {
   // zero. Errors: InvalidArgument for a value that is not finite; FailedPrecondition for a key
   // that was never added and for a first occurrence, whose values stand for nothing else (unless
   // first occurrences were found to be iterations like any other, or keys are sums over
-  // micro-steps);
+  // micro-batches);
   // ResourceExhausted beyond the limits in docs/internals/seqpoint-engine.md. What is refused is
   // counted.
   absl::Status AddMeasurement(uint32_t set, uint64_t iteration, const Key& key,
@@ -264,7 +264,7 @@ class OnlineEngine {
 
   EngineTotals Totals() const;
 
-  // Lengths of dimension 0 or 1 that have occurred; where keys are sums, those of micro-steps.
+  // Lengths of dimension 0 or 1 that have occurred; where keys are sums, those of micro-batches.
   std::vector<int64_t> SeenLengths(int dimension, Part::Kind kind = Part::Kind::kAny) const;
 
   // Versioned; a parsed engine gives the same answers. Parse trusts no byte: DataLoss or

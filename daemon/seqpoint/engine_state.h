@@ -50,7 +50,7 @@ struct CutTimes {
   double timed_before = 0, cut_before = 0;  // State's counts before the first of them
 };
 
-// Lists of lengths: one for each dimension and kind of micro-step.
+// Lists of lengths: one for each dimension and kind of micro-batch.
 inline constexpr int kPartKinds = 3;
 inline constexpr int kLengthLists = 2 * kPartKinds;
 inline int LengthList(int dimension, Part::Kind kind) {
@@ -113,8 +113,8 @@ struct OnlineEngine::State {
   double again_ns = 0;                                // time of those that KeyRecord::again counts
   double again_timed = 0, again_untimed = 0;          // counted ones
   absl::flat_hash_set<uint64_t> again_measured;       // at most kMaxSpent
-  // Where keys are sums over micro-steps, lengths are those of micro-steps, and this is how often
-  // each came; else empty.
+  // Where keys are sums over micro-batches, lengths are those of micro-batches, and this is how
+  // often each came; else empty.
   absl::flat_hash_map<int64_t, uint64_t> part_counts[kLengthLists];
   bool sums = false;
   double exact_time_ns = 0;      // of counted iterations with a known time

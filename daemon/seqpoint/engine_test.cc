@@ -463,8 +463,8 @@ TEST(ProjectTimeTest, FirstOccurrencesThatShareBucketsMostlyCostNothing) {
   }
 }
 
-// A run with four micro-steps in each iteration. The first one of a length takes longer, and where
-// micro-steps are graphs, so does the first that is an iteration's first, and its last.
+// A run with four micro-batches in each iteration. The first one of a length takes longer, and
+// where micro-batches are graphs, so does the first that is an iteration's first, and its last.
 struct SumsRun {
   explicit SumsRun(int seed, bool graphs = false) {
     std::mt19937 random(seed);
@@ -491,7 +491,7 @@ struct SumsRun {
     }
   }
 
-  // `told`: the engine is told the micro-steps' lengths.
+  // `told`: the engine is told the micro-batches' lengths.
   double ErrorAt(size_t count, bool told, OnlineEngine& engine) const {
     std::map<Key, int64_t> sums;
     for (const IterationSample& sample : iterations) ++sums[sample.key];
@@ -514,7 +514,7 @@ struct SumsRun {
   std::map<int64_t, int64_t> batches;
 };
 
-TEST(ProjectTimeTest, FirstOccurrencesOfMicroStepsAreTakenOffSums) {
+TEST(ProjectTimeTest, FirstOccurrencesOfMicroBatchesAreTakenOffSums) {
   for (const bool graphs : {false, true}) {
     double told = 0, not_told = 0, later = 0;
     for (int seed = 1; seed <= 8; ++seed) {

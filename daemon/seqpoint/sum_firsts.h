@@ -1,4 +1,4 @@
-// What first occurrences cost where keys are sums over micro-steps.
+// What first occurrences cost where keys are sums over micro-batches.
 //
 // An iteration then has several first occurrences at once, early in a run nearly each of them, so
 // that none is left to hold the others against. But how many there are differs from iteration to

@@ -64,8 +64,8 @@ struct TimeModel {
   double surcharges_ns = 0;  // what all first occurrences so far took beyond the normal
   double again = 0;          // and those of the same lengths in further processes, in proportion
   double spread = 0;         // relative, of ordinary times about the curve
-  // Where keys are sums over micro-steps: first occurrences without what they cost on top, and how
-  // uncertain the level of all times is for that, relative.
+  // Where keys are sums over micro-batches: first occurrences without what they cost on top, and
+  // how uncertain the level of all times is for that, relative.
   std::vector<KeyTime> freed;
   double doubt = 0;
 
@@ -79,7 +79,7 @@ struct TimeModel {
   // nobody has looked at for stalls yet. `correlation` >= 1 inflates the noise's variance: the mean
   // of neighbours is less certain than that of independent iterations. `shortest`: the lowest key
   // that the model will be asked for, in each dimension. `own`: keys, in order, whose time is known
-  // not to be what the curve says. `sums`: keys are sums over micro-steps, whose lengths `first`
+  // not to be what the curve says. `sums`: keys are sums over micro-batches, whose lengths `first`
   // are the first occurrences of.
   static TimeModel Fit(std::vector<KeyTimes> regular, absl::Span<const KeyTime> single,
                        absl::Span<const FirstTime> first, double correlation, const Key& shortest,

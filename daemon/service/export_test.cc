@@ -162,7 +162,7 @@ TEST_F(ExportTest, WhatRanBesideIsMarkedInEachRow) {
                                .job_id = batch.jobs[0].job_id,
                                .ring_id = std::string(16, 'r'),
                                .end_ns = 2});
-    for (const uint32_t flags : {0u, uint32_t{kIterationBeside}}) {
+    for (const uint32_t flags : {0u, uint32_t{kIterationConcurrent}}) {
       batch.iterations.push_back({.job_id = batch.jobs[0].job_id,
                                   .number = 4,
                                   .incarnation = flags == 0 ? 0 : 1,

@@ -63,8 +63,8 @@ enum class LengthFold : uint8_t { kFirst = 0, kSum = 1 };
 struct LengthSource {
   EventPattern pattern;
   uint8_t field;      // LengthField
-  uint8_t fold;       // over the micro-steps of an iteration
-  uint8_t lag;        // 0: read in its own micro-step; 1, 2: so many before it (prefetch)
+  uint8_t fold;       // over the micro-batches of an iteration
+  uint8_t lag;        // 0: read in its own micro-batch; 1, 2: so many before it (prefetch)
   uint8_t digit_run;  // kNameDigits: which number of the name, from 0
   uint32_t ordinal;   // the n-th occurrence of the pattern from the candidate on, from 0; the
                       // candidate itself may be one
@@ -81,7 +81,7 @@ struct Rule {
   EventPattern clock;    // event whose activity record gives the GPU start; op 0: none
   LengthSource length[2];
   uint32_t length_count;
-  uint32_t micro_steps;  // decision after this many; 0 and 1: the first
+  uint32_t micro_batches;  // decision after this many; 0 and 1: the first
 };
 
 // Measure iterations whose lengths lie in the box with configuration `config_id`, `quota` times.

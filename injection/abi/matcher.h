@@ -35,9 +35,10 @@ struct MatchEvent {
   const int64_t* digits;  // NVTX: NameShape::digits; need not outlive the call
 };
 
-// Where the lengths of an iteration are sums over its micro-steps, those of each are reported, too.
+// Where the lengths of an iteration are sums over its micro-batches, those of each are reported,
+// too.
 constexpr bool SumsLengths(const Rule& rule) {
-  bool sums = rule.micro_steps > 1 && rule.length_count > 0;
+  bool sums = rule.micro_batches > 1 && rule.length_count > 0;
   for (uint32_t i = 0; i < rule.length_count && i < 2; ++i) {
     sums = sums && rule.length[i].fold == static_cast<uint8_t>(LengthFold::kSum);
   }
@@ -46,20 +47,20 @@ constexpr bool SumsLengths(const Rule& rule) {
 
 // Bits of OnEvent's answer; several may come at once and are meant in this order.
 enum MatchedFlags : uint32_t {
-  kMatchedMicroLengths = 64,  // a micro-step is over: the `micro_` fields (SumsLengths)
+  kMatchedMicroLengths = 64,  // a micro-batch is over: the `micro_` fields (SumsLengths)
   kMatchedStep = 1,       // iteration `step_iteration` is a training iteration and has its lengths
   kMatchedBoundary = 2,   // a candidate for the begin of `iteration`
   kMatchedConfirmed = 4,  // with kMatchedBoundary: the rule has no step, the candidate is the begin
-  kMatchedMicroStep = 8,  // a further micro-step of `iteration` begins; no boundary
-  kMatchedDecision = 16,  // the lengths of `iteration` are known, or known again
-  kMatchedClock = 32,     // this event's activity record carries the GPU start of `iteration`
+  kMatchedMicroBatch = 8,  // a further micro-batch of `iteration` begins; no boundary
+  kMatchedDecision = 16,   // the lengths of `iteration` are known, or known again
+  kMatchedClock = 32,      // this event's activity record carries the GPU start of `iteration`
 };
 
 struct MatchResult {
   uint64_t iteration;
   int64_t length[2];  // with kMatchedDecision
   uint32_t valid;     // bit i: length[i]
-  uint32_t step_micro_steps;
+  uint32_t step_micro_batches;
   uint64_t step_iteration;  // these four with kMatchedStep
   int64_t step_length[2];
   uint32_t step_valid;
@@ -76,7 +77,7 @@ class Matcher {
 
   // Forgets the old rule and begins with `next_iteration`. `inside`: the rule comes in the middle
   // of a running loop, so the first step may end an iteration whose begin this matcher never saw
-  // (it is then reported with micro_steps 0 and no lengths).
+  // (it is then reported with micro_batches 0 and no lengths).
   void SetRule(const Rule& rule, uint64_t next_iteration, bool inside);
 
   // Answers MatchedFlags and, when it is not 0, fills result().
@@ -124,8 +125,8 @@ class Matcher {
     bool kept_valid[2];
     bool folded_valid;
     int64_t value;
-    int64_t kept[2];  // read in the last confirmed micro-step, and in the one before that
-    int64_t folded;   // over the micro-steps of the open iteration
+    int64_t kept[2];  // read in the last confirmed micro-batch, and in the one before that
+    int64_t folded;   // over the micro-batches of the open iteration
   };
 
   bool Matches(const EventPattern& pattern, const MatchEvent& event) const;
@@ -139,7 +140,7 @@ class Matcher {
   bool ReadLengths(const MatchEvent& event);
   bool LengthPending() const;
   uint32_t Lengths(int64_t length[2]) const;
-  uint32_t EndMicroStep();
+  uint32_t EndMicroBatch();
 
   Rule rule_;
   uint32_t pattern_ops_;     // that some pattern of the rule names
@@ -148,7 +149,7 @@ class Matcher {
   uint32_t confirm_count_, step_count_, clock_count_;
   uint64_t iteration_;
   uint64_t previous_name_hash_;
-  uint32_t micro_steps_;  // candidates of the open iteration
+  uint32_t micro_batches_;  // candidates of the open iteration
   uint8_t previous_op_;
   Phase phase_;
   bool clock_seen_;  // since the last candidate or step
@@ -179,7 +180,7 @@ inline void Matcher::SetRule(const Rule& rule, uint64_t next_iteration, bool ins
   }
   iteration_ = next_iteration;
   previous_name_hash_ = 0;
-  micro_steps_ = 0;
+  micro_batches_ = 0;
   previous_op_ = 0;
   phase_ = inside ? Phase::kInside : Phase::kNone;
   clock_seen_ = false;
@@ -235,10 +236,10 @@ inline uint32_t Matcher::Evaluate(const MatchEvent& event) {
     phase_ = Phase::kConfirmed;
   }
   // Lengths with lag are known at the candidate, the others when their event comes.
-  const bool candidate = (flags & (kMatchedBoundary | kMatchedMicroStep)) != 0;
+  const bool candidate = (flags & (kMatchedBoundary | kMatchedMicroBatch)) != 0;
   const bool read = (length_ops_ >> (event.op & 31) & 1) != 0 && ReadLengths(event);
   if (open() && (candidate || read) && rule_.length_count > 0 &&
-      micro_steps_ >= rule_.micro_steps && !LengthPending()) {
+      micro_batches_ >= rule_.micro_batches && !LengthPending()) {
     const uint32_t all = (1u << rule_.length_count) - 1;
     int64_t length[2];
     if (Lengths(length) == all) {
@@ -265,20 +266,20 @@ inline uint32_t Matcher::OnStep() {
       phase_ == Phase::kConfirmed || (phase_ == Phase::kCandidate && rule_.confirm.op == 0);
   if (!trained && !unseen) return 0;
   result_.step_iteration = iteration_;
-  result_.step_micro_steps = unseen ? 0 : micro_steps_;
+  result_.step_micro_batches = unseen ? 0 : micro_batches_;
   result_.step_valid = Lengths(result_.step_length);
-  const uint32_t flags = unseen ? 0 : EndMicroStep();
+  const uint32_t flags = unseen ? 0 : EndMicroBatch();
   ++iteration_;
-  micro_steps_ = 0;
+  micro_batches_ = 0;
   clock_seen_ = false;
   phase_ = Phase::kStepped;
   return flags | kMatchedStep;
 }
 
-// The lengths that the last micro-step has added to the sums.
-inline uint32_t Matcher::EndMicroStep() {
+// The lengths that the last micro-batch has added to the sums.
+inline uint32_t Matcher::EndMicroBatch() {
   if (!SumsLengths(rule_)) return 0;
-  result_.micro_index = micro_steps_ - 1;
+  result_.micro_index = micro_batches_ - 1;
   result_.micro_iteration = iteration_;
   result_.micro_valid = 0;
   for (uint32_t i = 0; i < 2; ++i) {
@@ -308,9 +309,9 @@ inline uint32_t Matcher::OnCandidate() {
     if (phase_ == Phase::kConfirmed) flags |= OnStep();
     flags |= kMatchedConfirmed;
   }
-  const bool micro_step = phase_ == Phase::kConfirmed;
-  const uint32_t ended = micro_step ? EndMicroStep() : 0;
-  const bool training = micro_step || phase_ == Phase::kStepped;
+  const bool micro_batch = phase_ == Phase::kConfirmed;
+  const uint32_t ended = micro_batch ? EndMicroBatch() : 0;
+  const bool training = micro_batch || phase_ == Phase::kStepped;
   for (uint32_t i = 0; i < rule_.length_count; ++i) {
     Reading& reading = reading_[i];
     if (training) {  // what an evaluation batch copied is not the next training batch
@@ -321,18 +322,18 @@ inline uint32_t Matcher::OnCandidate() {
     }
     reading.seen = false;
     reading.occurrences = 0;
-    if (!micro_step) reading.folded_valid = false;
+    if (!micro_batch) reading.folded_valid = false;
     const uint8_t lag = rule_.length[i].lag;
     if (lag != 0 && reading.kept_valid[lag - 1]) {
       Fold(rule_.length[i].fold, reading.kept[lag - 1], &reading);
     }
   }
-  if (micro_step) {
-    ++micro_steps_;
+  if (micro_batch) {
+    ++micro_batches_;
     phase_ = Phase::kConfirmed;
-    return kMatchedMicroStep | ended;
+    return kMatchedMicroBatch | ended;
   }
-  micro_steps_ = 1;
+  micro_batches_ = 1;
   clock_seen_ = false;
   phase_ = rule_.step.op == 0 ? Phase::kConfirmed : Phase::kCandidate;
   return flags;
@@ -404,7 +405,7 @@ inline bool Matcher::ReadLengths(const MatchEvent& event) {
   return changed;
 }
 
-// The open micro-step has yet to add its part to a length.
+// The open micro-batch has yet to add its part to a length.
 inline bool Matcher::LengthPending() const {
   for (uint32_t i = 0; i < rule_.length_count; ++i) {
     const LengthSource& source = rule_.length[i];

@@ -166,7 +166,7 @@ enum class EventType : uint16_t {
   kSync = 11,            // SyncEvent
   kConfig = 12,          // ConfigEvent
   kDevice = 13,          // DeviceEvent
-  kMicroStep = 14,       // MicroStepEvent
+  kMicroBatch = 14,      // MicroBatchEvent
   kStandDown = 15,       // StandDownEvent
   kCost = 16,            // CostEvent
   kKernelCounters = 17,  // KernelCountersEvent
@@ -204,7 +204,7 @@ enum BoundaryFlags : uint8_t {
   kHostTime = 4,   // kCallHostTime: the difference of two api_ns is the iteration's time
 };
 
-// The lengths of an iteration are known. Repeated (last one counts) while micro-steps add up.
+// The lengths of an iteration are known. Repeated (last one counts) while micro-batches add up.
 struct DecisionEvent {
   uint64_t iteration;
   uint64_t api_ns;
@@ -220,7 +220,7 @@ struct StepEvent {
   uint64_t api_ns;
   int64_t length[2];
   uint32_t valid;
-  uint32_t micro_steps;  // confirmed candidates in this iteration
+  uint32_t micro_batches;  // confirmed candidates in this iteration
 };
 
 // The activity record with this correlation id carries the GPU start stamp of the iteration.
@@ -379,9 +379,9 @@ struct DeviceEvent {
   // char name[length];
 };
 
-// A micro-step is over. Of rules whose lengths are sums over micro-steps: what this one added, each
-// before the step that ends the iteration.
-struct MicroStepEvent {
+// A micro-batch is over. Of rules whose lengths are sums over micro-batches: what this one added,
+// each before the step that ends the iteration.
+struct MicroBatchEvent {
   uint64_t iteration;
   int64_t length[2];
   uint32_t valid;  // bit i: length[i] was read

@@ -27,11 +27,11 @@ void IterationEvents::OnMatched(const Call& call, uint64_t number, uint32_t flag
   const abi::MatchResult& result = state_->matcher.result();
   const uint64_t now_ns = call.begin_ns != 0 ? call.begin_ns : clock_->NowNs();
   if ((flags & abi::kMatchedMicroLengths) != 0) {
-    const abi::MicroStepEvent micro_step = {result.micro_iteration,
-                                            {result.micro_length[0], result.micro_length[1]},
-                                            result.micro_valid,
-                                            result.micro_index};
-    ring_->WriteEvent(abi::EventType::kMicroStep, &micro_step, sizeof(micro_step));
+    const abi::MicroBatchEvent micro_batch = {result.micro_iteration,
+                                              {result.micro_length[0], result.micro_length[1]},
+                                              result.micro_valid,
+                                              result.micro_index};
+    ring_->WriteEvent(abi::EventType::kMicroBatch, &micro_batch, sizeof(micro_batch));
   }
   if ((flags & abi::kMatchedStep) != 0) OnStep(call, now_ns);
 
@@ -92,7 +92,7 @@ void IterationEvents::OnStep(const Call& call, uint64_t now_ns) {
                                now_ns,
                                {result.step_length[0], result.step_length[1]},
                                result.step_valid,
-                               result.step_micro_steps};
+                               result.step_micro_batches};
   ring_->WriteEvent(abi::EventType::kStep, &step, sizeof(step));
 }
 

@@ -48,7 +48,7 @@ bool DecidesLate(const abi::Rule& rule) {
   for (uint32_t i = 0; i < rule.length_count && i < 2; ++i) {
     if (rule.length[i].field == static_cast<uint8_t>(abi::LengthField::kCallCount)) return true;
   }
-  return rule.micro_steps > 1;
+  return rule.micro_batches > 1;
 }
 
 }  // namespace seqpoint::inject

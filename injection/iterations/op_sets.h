@@ -39,7 +39,7 @@ uint32_t KindOfClock(const abi::Rule& rule);
 uint32_t KindsOfLevel(abi::Level level, const abi::Rule& rule);
 // Some of what the rule must see are calls of the CUDA driver.
 bool NeedsDriver(const abi::Rule& rule);
-// Its lengths are known only with the last micro-step or with the step itself.
+// Its lengths are known only with the last micro-batch or with the step itself.
 bool DecidesLate(const abi::Rule& rule);
 
 }  // namespace seqpoint::inject

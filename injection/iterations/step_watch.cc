@@ -27,7 +27,7 @@ void StepWatch::Begin(const abi::Rule& rule) {
   // Of a rule that comes again, by a daemon that came again, this is known.
   const EventPattern patterns[] = {rule.boundary, rule.confirm, rule.step};
   if (disproved_ && memcmp(patterns, patterns_, sizeof(patterns)) == 0) return;
-  if (!NamedByTheProgram(rule.boundary.op) || rule.micro_steps > 1) return;
+  if (!NamedByTheProgram(rule.boundary.op) || rule.micro_batches > 1) return;
   // What else the rule looks at, and what came before it.
   uint32_t needed = Bit(rule.boundary.op) | Bit(rule.clock.op);
   bool looks_back = LooksBack(rule.boundary) || LooksBack(rule.clock);

@@ -15,7 +15,7 @@ abi::Rule NvtxRule() {
   abi::Rule rule = {};
   rule.boundary.op = static_cast<uint8_t>(Op::kNvtxPush);
   rule.step.op = static_cast<uint8_t>(Op::kLaunch);
-  rule.micro_steps = 1;
+  rule.micro_batches = 1;
   rule.length_count = 1;
   rule.length[0].pattern.op = static_cast<uint8_t>(Op::kCopyH2D);
   return rule;
@@ -150,7 +150,7 @@ TEST(StepWatchTest, OnlyWhereNothingElseNeedsLaunches) {
   rule.length[0].pattern.op = static_cast<uint8_t>(Op::kLaunch);
   EXPECT_FALSE(stops(rule));
   rule = NvtxRule();
-  rule.micro_steps = 4;
+  rule.micro_batches = 4;
   EXPECT_FALSE(stops(rule));
   rule = NvtxRule();
   rule.length[0].pattern.match = abi::kMatchNotPrevious;

@@ -367,7 +367,7 @@ class Trainer {
                                 .api_ns = api_ns_,
                                 .length = {r.step_length[0], r.step_length[1]},
                                 .valid = r.step_valid,
-                                .micro_steps = r.step_micro_steps});
+                                .micro_batches = r.step_micro_batches});
     }
     if ((flags & abi::kMatchedBoundary) != 0) {
       WriteEvent(ring_, abi::EventType::kBoundary,

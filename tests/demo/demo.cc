@@ -519,7 +519,7 @@ int main(int argc, char** argv) {
       ->capture_default_str();
   app.add_flag("--no-nvtx", no_nvtx, "the program marks nothing");
   app.add_flag("--prefetch", options.prefetch, "batches are copied one step ahead");
-  app.add_option("--accumulate", options.accumulate, "micro-steps per optimiser step")
+  app.add_option("--accumulate", options.accumulate, "micro-batches per optimiser step")
       ->check(CLI::Range(1, 64));
   app.add_option("--eval-every", options.eval_every, "an evaluation phase every N iterations")
       ->check(CLI::Range(1, 1'000'000));

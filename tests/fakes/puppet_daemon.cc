@@ -74,8 +74,8 @@ void PuppetProcess::OnEvent(uint64_t number, abi::EventType type,
     case abi::EventType::kClock:
       clocks.push_back(As<abi::ClockEvent>(payload));
       break;
-    case abi::EventType::kMicroStep:
-      micro_steps.push_back(As<abi::MicroStepEvent>(payload));
+    case abi::EventType::kMicroBatch:
+      micro_batches.push_back(As<abi::MicroBatchEvent>(payload));
       break;
     case abi::EventType::kSync:
       syncs.push_back(As<abi::SyncEvent>(payload));

@@ -77,7 +77,7 @@ class PuppetProcess : public ingest::RingSink {
   std::vector<abi::DecisionEvent> decisions;
   std::vector<abi::StepEvent> steps;
   std::vector<abi::ClockEvent> clocks;
-  std::vector<abi::MicroStepEvent> micro_steps;
+  std::vector<abi::MicroBatchEvent> micro_batches;
   std::vector<abi::SampledEvent> sampled;
   std::vector<abi::SyncEvent> syncs;
   std::vector<abi::RuleEvent> rules;

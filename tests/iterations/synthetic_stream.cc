@@ -36,7 +36,7 @@ class Job {
         Annotate(Op::kMark, "", static_cast<uint64_t>(next.length[0] * kSyntheticBytesPerStep));
       }
       if (options_.nvtx) Annotate(Op::kNvtxPush, absl::StrCat("train ", i), 0);
-      for (int micro = 0; micro < options_.micro_steps; ++micro) {
+      for (int micro = 0; micro < options_.micro_batches; ++micro) {
         const Batch batch = next;
         next = Draw();
         for (int d = 0; d < 2; ++d) iteration.length[d] += batch.length[d];
@@ -219,7 +219,7 @@ class Job {
   }
 
   void Train(const Batch& batch, int micro) {
-    const bool last = micro + 1 == options_.micro_steps;
+    const bool last = micro + 1 == options_.micro_batches;
     TellForward(abi::kForwardName, batch);
     if (options_.graphs) {
       CallRecord& call = Add(Op::kGraphLaunch, kCompute);
@@ -281,7 +281,7 @@ class RepeatJob {
       TrueIteration iteration{.first_call = Size()};
       const bool copies = options_.copy && i % options_.share == 0;
       iteration.first_forward = Size() + (copies ? 1 : 0);
-      for (int micro = 0; micro < options_.micro_steps; ++micro) {
+      for (int micro = 0; micro < options_.micro_batches; ++micro) {
         iteration.length[0] += Train(copies);
       }
       if (options_.optimiser) Launch(1, 1, false);

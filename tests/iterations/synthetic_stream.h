@@ -22,8 +22,8 @@ struct SyntheticOptions {
   bool fixed_work = false;  // batches are padded: nothing launched depends on the length
   int shortest = 8, longest = 47;  // lengths
   int lengths = 1;                 // 1 or 2, each with a batch array of its own
-  // One graph launch per micro-step instead of the launches: a graph for each bucket of four
-  // lengths; the first and the last micro-step have graphs of their own.
+  // One graph launch per micro-batch instead of the launches: a graph for each bucket of four
+  // lengths; the first and the last micro-batch have graphs of their own.
   bool graphs = false;
   bool two_optimisers = false;  // a second network with a step of its own in each iteration
   bool per_tensor_optimiser = false;
@@ -34,7 +34,7 @@ struct SyntheticOptions {
   bool scalar_copy = false;  // a learning rate of 4 bytes before the optimiser
   int readback_every = 1;    // 0: never
   // Phases.
-  int micro_steps = 1;
+  int micro_batches = 1;
   int evaluate_every = 0;  // 0: never
   int evaluation_batches = 4;
   bool evaluate_first = false;    // before training
@@ -50,7 +50,7 @@ struct TrueIteration {
   uint32_t first_call = 0;     // what came before belongs to the step or evaluation before
   uint32_t first_forward = 0;  // the first forward launch
   uint32_t end = 0;            // one behind its last call
-  int64_t length[2] = {0, 0};  // summed over micro-steps
+  int64_t length[2] = {0, 0};  // summed over micro-batches
 };
 
 struct SyntheticStream {
@@ -70,9 +70,9 @@ struct RepeatOptions {
   int iterations = 60;
   uint64_t seed = 1;
   int kernels = 3;
-  int repeats = 3;      // in each iteration
-  int more = 0;         // launches of one more repeat that is not complete
-  int micro_steps = 1;  // batches, each with so many repeats, before the optimiser
+  int repeats = 3;        // in each iteration
+  int more = 0;           // launches of one more repeat that is not complete
+  int micro_batches = 1;  // batches, each with so many repeats, before the optimiser
   bool copy = true;
   int share = 1;                // iterations for which one copy is made
   bool second_stream = false;   // copies and computes on different ones

@@ -114,7 +114,7 @@ class Gnmt : public Model {
       y = Layer(tape, tape->Concat(y, context), decoder_[layer], b, layer >= 2 ? y : nullptr);
     }
     Tensor* logits = tape->BiasActivate(tape->Linear(y, output_), output_bias_, Activation::kNone);
-    tape->CrossEntropyLoss(logits, Ints(batch.arrays[2]), sink.micro_steps, sink.loss,
+    tape->CrossEntropyLoss(logits, Ints(batch.arrays[2]), sink.micro_batches, sink.loss,
                            sink.accumulate);
   }
 
@@ -219,7 +219,7 @@ class DeepSpeech2 : public Model {
       x = tape->AddLayerNorm(h, nullptr, layer.gamma, layer.beta);
     }
     Tensor* logits = tape->BiasActivate(tape->Linear(x, output_), output_bias_, Activation::kNone);
-    tape->CtcLoss(logits, Ints(batch.arrays[1]), b, batch.max_labels, sink.micro_steps, sink.loss,
+    tape->CtcLoss(logits, Ints(batch.arrays[1]), b, batch.max_labels, sink.micro_batches, sink.loss,
                   sink.accumulate);
   }
 
@@ -364,7 +364,7 @@ class Transformer : public Model {
       x = tape->AddLayerNorm(x, narrow, layer.gamma2, layer.beta2);
     }
     Tensor* logits = tape->BiasActivate(tape->Linear(x, output_), output_bias_, Activation::kNone);
-    tape->CrossEntropyLoss(logits, labels, sink.micro_steps, sink.loss, sink.accumulate);
+    tape->CrossEntropyLoss(logits, labels, sink.micro_batches, sink.loss, sink.accumulate);
   }
 
  private:

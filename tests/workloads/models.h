@@ -74,7 +74,7 @@ struct DeviceBatch {
 // Where the loss goes, and how it is averaged over accumulation steps.
 struct LossSink {
   float* loss;
-  int micro_steps;
+  int micro_batches;
   bool accumulate;
 };
 

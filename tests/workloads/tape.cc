@@ -455,10 +455,10 @@ Tensor* Tape::Convolution(const ConvShape& shape, Tensor* x, Tensor* filter) {
   return out;
 }
 
-void Tape::CrossEntropyLoss(Tensor* logits, const int* labels, int micro_steps, float* loss,
+void Tape::CrossEntropyLoss(Tensor* logits, const int* labels, int micro_batches, float* loss,
                             bool accumulate) {
   const int rows = logits->rows;
-  const float scale = 1 / (static_cast<float>(rows) * static_cast<float>(micro_steps));
+  const float scale = 1 / (static_cast<float>(rows) * static_cast<float>(micro_batches));
   float* row_loss = arena_->Floats(static_cast<size_t>(rows));
   float* lse = arena_->Floats(static_cast<size_t>(rows));
   CrossEntropy(queue_, logits->value, labels, row_loss, lse, rows, logits->columns);
@@ -470,10 +470,10 @@ void Tape::CrossEntropyLoss(Tensor* logits, const int* labels, int micro_steps, 
   });
 }
 
-void Tape::CtcLoss(Tensor* logits, const int* labels, int batch, int max_labels, int micro_steps,
+void Tape::CtcLoss(Tensor* logits, const int* labels, int batch, int max_labels, int micro_batches,
                    float* loss, bool accumulate) {
   const int steps = logits->rows / batch;
-  const float scale = 1 / (static_cast<float>(batch) * static_cast<float>(micro_steps));
+  const float scale = 1 / (static_cast<float>(batch) * static_cast<float>(micro_batches));
   float* alpha =
       arena_->Floats(static_cast<size_t>(logits->rows) * (2 * static_cast<size_t>(max_labels) + 1));
   float* row_loss = arena_->Floats(static_cast<size_t>(batch));

@@ -138,10 +138,10 @@ class Tape {
   // out is [queries * out_rows_per_query, ...]; see AttentionShape for the layout.
   void Attention(const AttentionShape& shape, HeadView q, HeadView k, HeadView v, Tensor* out);
   Tensor* Convolution(const ConvShape& shape, Tensor* x, Tensor* filter);
-  // loss[0] gets (or adds) the mean row loss divided by `micro_steps`.
-  void CrossEntropyLoss(Tensor* logits, const int* labels, int micro_steps, float* loss,
+  // loss[0] gets (or adds) the mean row loss divided by `micro_batches`.
+  void CrossEntropyLoss(Tensor* logits, const int* labels, int micro_batches, float* loss,
                         bool accumulate);
-  void CtcLoss(Tensor* logits, const int* labels, int batch, int max_labels, int micro_steps,
+  void CtcLoss(Tensor* logits, const int* labels, int batch, int max_labels, int micro_batches,
                float* loss, bool accumulate);
   // Packed sequences to [length, batch] tokens and labels; see PadTokens.
   void ExpandTokens(const int* packed, const int* offsets, int* tokens, int* labels, int length,

@@ -226,7 +226,7 @@ class Trainer {
       if (options_.graphs) {
         RunGraph(batch, micro, iteration.count);
       } else {
-        MicroStep(batch, micro, iteration.count);
+        MicroBatch(batch, micro, iteration.count);
       }
     }
     if (side_context_ != nullptr) side_context_->Step();
@@ -256,7 +256,7 @@ class Trainer {
 
   // Everything of an iteration that belongs to one micro-batch: the first clears the gradients, the
   // last updates the parameters.
-  void MicroStep(const DeviceBatch& batch, size_t micro, size_t count) {
+  void MicroBatch(const DeviceBatch& batch, size_t micro, size_t count) {
     if (micro == 0) optimizer_.ClearGradients(queue_, options_.zero_grad);
     {
       NvtxRange range(options_.nvtx, "forward");
@@ -287,7 +287,7 @@ class Trainer {
     auto found = graphs_.find(key);
     if (found == graphs_.end()) {
       BeginCapture(queue_.stream);
-      MicroStep(batch, micro, count);
+      MicroBatch(batch, micro, count);
       found = graphs_.emplace(key, EndCapture(queue_.stream)).first;
     }
     HostWork(queue_.host_ns_per_launch);

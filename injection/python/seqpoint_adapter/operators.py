@@ -62,7 +62,7 @@ class Recorder:
         self._try(self._start, kind, lengths, on_host)
 
     def on_pass(self):
-        """Another pass within the iteration: a micro-step, the next one where this one failed, an
+        """Another pass within the iteration: a micro-batch, the next one where this one failed, an
         evaluation. The recording would be of both."""
         self.make_room()
 

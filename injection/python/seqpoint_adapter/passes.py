@@ -7,7 +7,7 @@ from collections import deque
 
 RECENT = 16  # iterations by which it is judged whether passes without gradients come before each
 OFTEN = 0.75  # of them
-SURE = 8  # iterations in a row with one pass each, until a second one is no micro-step
+SURE = 8  # iterations in a row with one pass each, until a second one is no micro-batch
 MOST_LEFT_OUT = 3  # steps between two that are made; more are a loop of another kind
 MOST_IN_A_ROW = 3  # steps that are made, each behind one that was left out; the same
 

@@ -174,7 +174,7 @@ class PyTorchTest(unittest.TestCase):
         self.assertEqual(self.recorder.attached, [0])
         self.assertEqual(self.lengths(), [[5], [7]])
 
-    def test_micro_steps(self):
+    def test_micro_batches(self):
         model = Model()
         optimizer = self.sgd(model.parameters())
         for lengths in [(5, 6), (7, 8), (9, 3)]:
@@ -288,7 +288,7 @@ class PyTorchTest(unittest.TestCase):
         self.train(Model().eval(), [5, 6])
         self.assertEqual(self.lengths(), [[5], [6]])
 
-    def test_the_loss_of_the_same_batch_without_gradients_is_no_micro_step(self):
+    def test_the_loss_of_the_same_batch_without_gradients_is_no_micro_batch(self):
         model = Model()
         optimizer = self.sgd(model.parameters())
         for length in (5, 6, 7):

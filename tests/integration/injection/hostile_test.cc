@@ -213,7 +213,7 @@ TEST_F(HostileTest, AbsurdPlansDoNoHarm) {
   controls.push_back(AbsurdControl(3));
   controls.back().rule.boundary.op = 255;
   controls.back().rule.step.op = 0;
-  controls.back().rule.micro_steps = UINT32_MAX;
+  controls.back().rule.micro_batches = UINT32_MAX;
   // A length that is there, boxes that hold everything, and no end of quota.
   controls.push_back(AbsurdControl(4));
   controls.back().rule.length_count = 1;

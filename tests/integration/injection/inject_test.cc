@@ -180,7 +180,7 @@ TEST_F(InjectTest, LaunchesThatOnlyTellTheStepAreNotWatchedForEver) {
   for (size_t i = 2; i < process().steps.size(); ++i) {  // the rule came into the first
     EXPECT_EQ(process().steps[i].iteration, process().steps[i - 1].iteration + 1);
     EXPECT_EQ(process().steps[i].valid, 1u);
-    EXPECT_EQ(process().steps[i].micro_steps, 1u);
+    EXPECT_EQ(process().steps[i].micro_batches, 1u);
     EXPECT_EQ(process().steps[i].length[0] + process().steps[i - 1].length[0], 48 * kBytesPerStep);
   }
   // 8 launches and a copy in each; the copy is always watched.
@@ -283,7 +283,7 @@ TEST_F(InjectTest, TakesMarksOfTheProgramWithTwoLengths) {
   EXPECT_EQ(marks, 30);
 }
 
-TEST_F(InjectTest, AFrameworkTellsIterationsLengthsAndMicroSteps) {
+TEST_F(InjectTest, AFrameworkTellsIterationsLengthsAndMicroBatches) {
   abi::Rule rule = {};
   rule.generation = 1;
   rule.watched_ops = Bit(Op::kForward) | Bit(Op::kFeature) | Bit(Op::kStep);
@@ -298,7 +298,7 @@ TEST_F(InjectTest, AFrameworkTellsIterationsLengthsAndMicroSteps) {
   rule.length[0].pattern.name_hash = abi::NameHash("ids.shape[1]", 12);
   rule.length[0].field = static_cast<uint8_t>(abi::LengthField::kNamePayload);
   rule.length[0].fold = static_cast<uint8_t>(abi::LengthFold::kSum);
-  rule.micro_steps = 2;
+  rule.micro_batches = 2;
   abi::Control control = MarkControl(rule);
   AddConfig(&control, 2, "gpu__time_duration.sum\nsm__inst_executed.sum");
   AddEntry(&control, 100, 48, 2, 3, /*unit=*/1);
@@ -318,7 +318,7 @@ TEST_F(InjectTest, AFrameworkTellsIterationsLengthsAndMicroSteps) {
   EXPECT_EQ(static_cast<size_t>(learned["step"]) + process().steps.size(), 200u);
   for (size_t i = 1; i < process().steps.size(); ++i) {
     EXPECT_EQ(process().steps[i].length[0], 48);
-    EXPECT_EQ(process().steps[i].micro_steps, 2u);
+    EXPECT_EQ(process().steps[i].micro_batches, 2u);
   }
   int measured = 0;
   for (const CountersResult& counters : process().counters) {
@@ -767,7 +767,7 @@ TEST_F(InjectTest, TwoJobsOnOneGpuHaveCountersOneAfterTheOther) {
             3);
 }
 
-TEST_F(InjectTest, MeasuresAllMicroStepsOfAnIteration) {
+TEST_F(InjectTest, MeasuresAllMicroBatchesOfAnIteration) {
   extra_ = {{"SWGPU_SET", "noise.counters=0"}};
   // Four micro-batches make an iteration; its length is their sum, known with the last one. The
   // range must be open before.
@@ -776,7 +776,7 @@ TEST_F(InjectTest, MeasuresAllMicroStepsOfAnIteration) {
   rule.confirm.match = abi::kMatchName;
   rule.confirm.name_hash = abi::NameHash("loss", 4);
   rule.length[0].fold = static_cast<uint8_t>(abi::LengthFold::kSum);
-  rule.micro_steps = 4;
+  rule.micro_batches = 4;
   abi::Control control = MarkControl(rule);
   AddConfig(&control, 2, "dram__bytes_read.sum");
   AddEntry(&control, 100, 3 * 16 + 32, 2, 2);
@@ -800,16 +800,16 @@ TEST_F(InjectTest, MeasuresAllMicroStepsOfAnIteration) {
   }
   EXPECT_EQ(complete, 2);
   EXPECT_GT(discarded, 0);
-  std::map<uint64_t, std::vector<int64_t>> micro_steps;
-  for (const abi::MicroStepEvent& event : process().micro_steps) {
-    EXPECT_EQ(event.index, micro_steps[event.iteration].size());
+  std::map<uint64_t, std::vector<int64_t>> micro_batches;
+  for (const abi::MicroBatchEvent& event : process().micro_batches) {
+    EXPECT_EQ(event.index, micro_batches[event.iteration].size());
     EXPECT_EQ(event.valid, 1u);
-    micro_steps[event.iteration].push_back(event.length[0]);
+    micro_batches[event.iteration].push_back(event.length[0]);
   }
   for (const abi::StepEvent& step : process().steps) {
     if (step.iteration == 0) continue;
-    EXPECT_EQ(step.micro_steps, 4u);
-    const std::vector<int64_t>& lengths = micro_steps[step.iteration];
+    EXPECT_EQ(step.micro_batches, 4u);
+    const std::vector<int64_t>& lengths = micro_batches[step.iteration];
     EXPECT_EQ(lengths.size(), 4u);
     EXPECT_EQ(std::accumulate(lengths.begin(), lengths.end(), int64_t{0}), step.length[0]);
     for (const int64_t length : lengths) EXPECT_EQ(length % (16 * kBytesPerStep), 0);

@@ -85,7 +85,7 @@ INSTANTIATE_TEST_SUITE_P(
         Workload{"ds2", {"--model", "ds2", "--batch", "8"}, ""},
         Workload{"transformer", {"--model", "transformer", "--nvtx"}, ""},
         Workload{"transformer_graphs", {"--model", "transformer", "--graphs"}, ""},
-        Workload{"transformer_micro_steps", {"--model", "transformer", "--accumulate", "3"}, ""},
+        Workload{"transformer_micro_batches", {"--model", "transformer", "--accumulate", "3"}, ""},
         Workload{"fixed", {"--model", "fixed", "--optimizer", "foreach"}, ""}),
     [](const auto& info) { return std::string(info.param.name); });
 

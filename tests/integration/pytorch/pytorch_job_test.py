@@ -161,12 +161,12 @@ class LstmTest(JobTest):
 
 
 class LoopsTest(JobTest):
-    def test_micro_steps_add_up_and_evaluation_is_left_out(self):
+    def test_micro_batches_add_up_and_evaluation_is_left_out(self):
         log = self.train("--lengths", self.write_lengths(640), "--batch", "8", "--accumulate", "4",
                          "--eval-every", "5")
         self.assertEqual(len(log), 20)
         self.assertSameIterations(log)
-        self.assertIn("summed over micro-steps", self.job()["rule"]["length"])
+        self.assertIn("summed over micro-batches", self.job()["rule"]["length"])
         # What was evaluated lies between two iterations, in none.
         for it, own in zip(self.iterations(), log):
             if "end" in own:
@@ -458,7 +458,7 @@ class GuestTest(JobTest):
         """)
         self.assertEqual(self.lengths(), [3 + (f + n * n) % 7 for f in range(4) for n in range(10)])
 
-    def test_micro_steps_of_a_changing_number_add_up(self):
+    def test_micro_batches_of_a_changing_number_add_up(self):
         batches = sum(1 + n * 7 % 5 for n in range(100))
         lengths = self.write("lengths.csv", "len_0\n" + "20\n30\n" * batches)
         options = ("--lengths", lengths, "--batch", "2")
@@ -473,9 +473,9 @@ class GuestTest(JobTest):
                 optimizer.step()
         """)
         self.assertEqual(len(self.iterations()), 100)
-        self.assertIn("summed over micro-steps", self.job()["rule"]["length"])
+        self.assertIn("summed over micro-batches", self.job()["rule"]["length"])
         # Not learned anew, and as many iterations as the batches are enough for.
-        self.assertIn("another number of micro-steps", self.job()["rule"]["sentence"])
+        self.assertIn("another number of micro-batches", self.job()["rule"]["sentence"])
         self.assertEqual(int(self.job()["horizon"]["iterations"]), 100)
 
     def test_a_run_of_two_steps_says_why_it_has_no_iterations(self):

@@ -93,26 +93,26 @@ def main():
 
     steps = 0
     for _ in range(options.epochs):
-        micro_steps = []
+        micro_batches = []
         for tokens in loader:
-            if not micro_steps:
+            if not micro_batches:
                 begin = time.time_ns()
                 if log and "end" not in log[-1]:
                     log[-1]["end"] = begin
             loss = loss_of(tokens)
             (loss / options.accumulate).backward()
-            micro_steps.append(tokens.shape[1] - 1)
-            if len(micro_steps) < options.accumulate:
+            micro_batches.append(tokens.shape[1] - 1)
+            if len(micro_batches) < options.accumulate:
                 continue
             optimizer.step()
             stepped = time.time_ns()
             optimizer.zero_grad()
             losses.append(loss.item())
             steps += 1
-            log.append({"iteration": steps - 1, "length": sum(micro_steps),
-                        "batch": tokens.shape[0], "micro_steps": len(micro_steps), "begin": begin,
+            log.append({"iteration": steps - 1, "length": sum(micro_batches),
+                        "batch": tokens.shape[0], "micro_batches": len(micro_batches), "begin": begin,
                         "stepped": stepped})
-            micro_steps = []
+            micro_batches = []
             if options.eval_every and steps % options.eval_every == 0:
                 log[-1]["end"] = time.time_ns()
                 evaluate()
