@@ -6,6 +6,8 @@
 #include <numeric>
 #include <utility>
 
+#include "daemon/base/linear_solver.h"
+
 namespace seqpoint::iterations {
 namespace {
 
@@ -39,46 +41,27 @@ double ExplainedBy(const std::vector<std::vector<double>>& keys, const std::vect
   const size_t p = basis.size();
   if (n < p + 2) return 0;
 
-  // Inverse of the Gram matrix by Gauss-Jordan; a trace of ridge keeps collinear keys solvable.
-  std::vector<std::vector<double>> m(p, std::vector<double>(2 * p, 0));
+  // A trace of ridge keeps collinear keys solvable.
+  const auto size = static_cast<int>(p);
+  std::vector<double> gram(p * p), coefficients(p);
   for (size_t a = 0; a < p; ++a) {
-    for (size_t b = 0; b < p; ++b) {
-      m[a][b] = std::inner_product(basis[a].begin(), basis[a].end(), basis[b].begin(), 0.0);
+    for (size_t b = 0; b <= a; ++b) {
+      gram[a * p + b] = std::inner_product(basis[a].begin(), basis[a].end(), basis[b].begin(), 0.0);
     }
-    m[a][a] *= 1 + 1e-9;
-    m[a][a] += 1e-12;
-    m[a][p + a] = 1;
+    gram[a * p + a] = gram[a * p + a] * (1 + 1e-9) + 1e-12;
+    coefficients[a] = std::inner_product(basis[a].begin(), basis[a].end(), y.begin(), 0.0);
   }
-  for (size_t c = 0; c < p; ++c) {
-    size_t pivot = c;
-    for (size_t r = c + 1; r < p; ++r) {
-      if (std::abs(m[r][c]) > std::abs(m[pivot][c])) pivot = r;
-    }
-    if (std::abs(m[pivot][c]) < 1e-14) return 0;
-    std::swap(m[c], m[pivot]);
-    const double scale = 1 / m[c][c];
-    for (double& value : m[c]) value *= scale;
-    for (size_t r = 0; r < p; ++r) {
-      if (r == c) continue;
-      const double factor = m[r][c];
-      for (size_t k = 0; k < 2 * p; ++k) m[r][k] -= factor * m[c][k];
-    }
-  }
-  std::vector<double> coefficients(p, 0);
-  for (size_t a = 0; a < p; ++a) {
-    for (size_t b = 0; b < p; ++b) {
-      coefficients[a] +=
-          m[a][p + b] * std::inner_product(basis[b].begin(), basis[b].end(), y.begin(), 0.0);
-    }
-  }
+  if (!Cholesky(gram, size)) return 0;
+  SolveLower(gram, size, coefficients.data());
+  SolveUpper(gram, size, coefficients.data());
   const double mean = std::accumulate(y.begin(), y.end(), 0.0) / static_cast<double>(n);
   double residual = 0, total = 0;
+  std::vector<double> row(p);
   for (size_t i = 0; i < n; ++i) {
-    double fitted = 0, leverage = 0;
-    for (size_t a = 0; a < p; ++a) {
-      fitted += coefficients[a] * basis[a][i];
-      for (size_t b = 0; b < p; ++b) leverage += basis[a][i] * m[a][p + b] * basis[b][i];
-    }
+    for (size_t a = 0; a < p; ++a) row[a] = basis[a][i];
+    const double fitted = std::inner_product(row.begin(), row.end(), coefficients.begin(), 0.0);
+    SolveLower(gram, size, row.data());
+    const double leverage = std::inner_product(row.begin(), row.end(), row.begin(), 0.0);
     const double left_out = (y[i] - fitted) / std::max(1e-3, 1 - leverage);
     const double without = static_cast<double>(n) / static_cast<double>(n - 1) * (y[i] - mean);
     residual += left_out * left_out;

@@ -1,32 +1,19 @@
 #include "daemon/queries/stored_windows.h"
 
-#include <cxxabi.h>
-
 #include <algorithm>
-#include <cstdlib>
 #include <cstring>
 #include <limits>
-#include <memory>
 #include <set>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "daemon/base/demangle.h"
 #include "daemon/queries/step_rows.h"
 
 namespace seqpoint::queries {
 namespace {
 
 constexpr char kOwnProcess[] = "1000000";
-
-// A C++ symbol as it was written; other names as they are.
-std::string Demangle(const std::string& name) {
-  if (!absl::StartsWith(name, "_Z")) return name;
-  int status = 0;
-  std::unique_ptr<char, decltype(&free)> plain(
-      ::abi::__cxa_demangle(name.c_str(), nullptr, nullptr, &status), &free);
-  return status == 0 ? plain.get() : name;
-}
 
 }  // namespace
 

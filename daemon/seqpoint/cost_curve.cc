@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "daemon/seqpoint/dense.h"
+#include "daemon/base/linear_solver.h"
 
 namespace seqpoint {
 namespace {

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <functional>
 
-#include "daemon/seqpoint/dense.h"
+#include "daemon/base/linear_solver.h"
 
 namespace seqpoint {
 namespace {

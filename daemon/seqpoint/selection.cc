@@ -7,9 +7,9 @@
 #include <map>
 #include <numeric>
 
+#include "daemon/base/linear_solver.h"
 #include "daemon/seqpoint/cells.h"
 #include "daemon/seqpoint/cost_curve.h"
-#include "daemon/seqpoint/dense.h"
 
 namespace seqpoint {
 namespace {

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <optional>
 
-#include "daemon/seqpoint/dense.h"
+#include "daemon/base/linear_solver.h"
 
 namespace seqpoint {
 namespace {
