@@ -35,7 +35,7 @@ TraceBoundaries FindBoundaries(const trace::Trace& trace) {
   }
   for (const abi::CallRecord& call : stream.calls) found.learner->AddCall(call);
   found.rule = found.learner->Analyse();
-  if (found.rule) found.begins_ns = Begins(*found.learner, *found.rule);
+  if (found.rule) found.starts_ns = Begins(*found.learner, *found.rule);
   return found;
 }
 

@@ -17,7 +17,7 @@ namespace seqpoint::iterations {
 struct TraceBoundaries {
   std::unique_ptr<IterationLearner> learner;
   std::optional<LearnedRule> rule;  // none: no loop found
-  std::vector<uint64_t> begins_ns;  // of all iterations found, a last incomplete one included
+  std::vector<uint64_t> starts_ns;  // of all iterations found, a last incomplete one included
 };
 
 TraceBoundaries FindBoundaries(const trace::Trace& trace);

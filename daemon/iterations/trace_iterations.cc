@@ -19,7 +19,7 @@ namespace {
 constexpr const char* kLengthsInName = R"(^ProfilerStep#\d+ lengths=\[(\d+)(?:,(\d+))?\])";
 
 struct Learned {
-  std::vector<int64_t> begins_ns;
+  std::vector<int64_t> starts_ns;
   std::vector<std::array<int64_t, 2>> lengths;  // of the complete ones
   int dimensions = 0;
   std::string boundary_words, length_words;
@@ -30,14 +30,14 @@ struct Learned {
 // step is recognised by a batch from the host in each complete loop iteration, or by launches of
 // two threads, the program's and autograd's. Copies to the host and waits show nothing: a layer may
 // have them (how many tokens an expert gets).
-bool AreSteps(const LaunchLog& stream, const std::vector<int64_t>& begins_ns) {
+bool AreSteps(const LaunchLog& stream, const std::vector<int64_t>& starts_ns) {
   size_t iteration = 0;  // number of those that have started
   bool batch = false;
   uint64_t first_thread = 0;
   int threads = 0;  // threads that launch: 0, 1, 2 or more
   for (const abi::CallRecord& call : stream.calls()) {
-    while (iteration < begins_ns.size() &&
-           static_cast<int64_t>(call.api_ns) >= begins_ns[iteration]) {
+    while (iteration < starts_ns.size() &&
+           static_cast<int64_t>(call.api_ns) >= starts_ns[iteration]) {
       if (iteration > 0 && !batch && threads < 2) return false;
       ++iteration;
       batch = false;
@@ -53,18 +53,18 @@ bool AreSteps(const LaunchLog& stream, const std::vector<int64_t>& begins_ns) {
       threads = 2;
     }
   }
-  return begins_ns.size() > 1;
+  return starts_ns.size() > 1;
 }
 
 Learned Learn(const trace::Trace& trace) {
   Learned learned;
   const TraceBoundaries found = FindBoundaries(trace);
   if (!found.rule) return learned;
-  for (const uint64_t begin : found.begins_ns) {
-    learned.begins_ns.push_back(static_cast<int64_t>(begin));
+  for (const uint64_t begin : found.starts_ns) {
+    learned.starts_ns.push_back(static_cast<int64_t>(begin));
   }
   learned.boundary_words = found.rule->boundary_words;
-  learned.steps = AreSteps(found.learner->stream(), learned.begins_ns);
+  learned.steps = AreSteps(found.learner->stream(), learned.starts_ns);
   const auto dimensions = static_cast<int>(found.rule->rule.length_count);
   if (dimensions == 0 || !found.rule->lengths.depends) return learned;
   const LaunchLog& stream = found.learner->stream();
@@ -82,9 +82,9 @@ Learned Learn(const trace::Trace& trace) {
 void TakeLengths(const Learned& learned, TraceIterations* iterations) {
   if (learned.dimensions == 0 || learned.lengths.size() < iterations->count) return;
   for (size_t i = 0; i < iterations->count; ++i) {
-    if (i >= learned.begins_ns.size() || learned.begins_ns[i] < iterations->begins_ns[i]) return;
-    if (i + 1 < iterations->begins_ns.size() &&
-        learned.begins_ns[i] >= iterations->begins_ns[i + 1]) {
+    if (i >= learned.starts_ns.size() || learned.starts_ns[i] < iterations->starts_ns[i]) return;
+    if (i + 1 < iterations->starts_ns.size() &&
+        learned.starts_ns[i] >= iterations->starts_ns[i + 1]) {
       return;
     }
   }
@@ -148,11 +148,11 @@ absl::StatusOr<TraceIterations> FindIterations(const trace::Trace& trace,
   TraceIterations iterations;
   if (marks.iterations() > 0) {
     iterations.count = marks.iterations();
-    iterations.begins_ns = marks.begins_ns;
+    iterations.starts_ns = marks.starts_ns;
     iterations.marks_elsewhere = marks.elsewhere;
     if (!marks.points) iterations.last_end_ns = marks.ends_ns.back();
     if (const auto holes = trace::FindHoles(trace); iterations.count == 1 && holes.size() == 1) {
-      iterations.begins_ns = {marks.begins_ns[0], std::max(marks.begins_ns[0], holes[0].begin_ns)};
+      iterations.starts_ns = {marks.starts_ns[0], std::max(marks.starts_ns[0], holes[0].begin_ns)};
     }
     // "ProfilerStep#3": all have the part before the number.
     iterations.boundary_words =
@@ -172,12 +172,12 @@ absl::StatusOr<TraceIterations> FindIterations(const trace::Trace& trace,
   }
   Learned learned = Learn(trace);
   if (learned.steps) {
-    iterations.count = learned.begins_ns.size();
-    iterations.begins_ns = std::move(learned.begins_ns);
+    iterations.count = learned.starts_ns.size();
+    iterations.starts_ns = std::move(learned.starts_ns);
     iterations.boundary_words = learned.boundary_words;
     // The last one may be cut off and have no lengths.
     if (learned.lengths.size() + 1 == iterations.count) --iterations.count;
-    learned.begins_ns = iterations.begins_ns;
+    learned.starts_ns = iterations.starts_ns;
     TakeLengths(learned, &iterations);
     return iterations;
   }
@@ -185,9 +185,9 @@ absl::StatusOr<TraceIterations> FindIterations(const trace::Trace& trace,
   for (const trace::Call& call : trace.calls) begin_ns = std::min(begin_ns, call.begin_ns);
   for (const trace::Work& work : trace.works) begin_ns = std::min(begin_ns, work.start_ns);
   iterations.count = 1;
-  iterations.begins_ns = {begin_ns};
+  iterations.starts_ns = {begin_ns};
   iterations.boundary_words =
-      learned.begins_ns.size() > 1
+      learned.starts_ns.size() > 1
           ? "nothing that looks like a training step is repeated: the whole trace"
           : "nothing is repeated: the whole trace";
   return iterations;

@@ -20,7 +20,7 @@ struct TraceIterations {
   size_t count = 0;
   // On the CPU. `count` of them, or one more that ends the last iteration: a point, or the end of a
   // window of one iteration (trace::kNotRecorded).
-  std::vector<int64_t> begins_ns;
+  std::vector<int64_t> starts_ns;
   int64_t last_end_ns = 0;                      // end of the last one's annotation; 0: not known
   int dimensions = 0;                           // numbers of a length: 0, 1 or 2
   std::vector<std::array<int64_t, 2>> lengths;  // of each iteration, or none

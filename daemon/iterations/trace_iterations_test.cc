@@ -57,7 +57,7 @@ TEST(TraceIterationsTest, LayersOfOneForwardPassAreNoIterations) {
     const absl::StatusOr<TraceIterations> found = FindIterations(Iterations(kind), "");
     ASSERT_TRUE(found.ok()) << found.status();
     EXPECT_EQ(found->count, 1u) << found->boundary_words;
-    EXPECT_EQ(found->begins_ns.front(), 0);
+    EXPECT_EQ(found->starts_ns.front(), 0);
     EXPECT_EQ(found->boundary_words, kWholeTrace);
   }
 }

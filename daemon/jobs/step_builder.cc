@@ -40,7 +40,7 @@ void StepBuilder::Add(int32_t rank, const Step& iteration) {
   left_behind_.erase(rank);
   const auto [it, added] = open_.try_emplace(iteration.number);
   Open& open = it->second;
-  open.begins_ns[rank] = iteration.boundary_ns;
+  open.starts_ns[rank] = iteration.boundary_ns;
   open.durations_ns[rank] = iteration.duration_ns;
   if (added) {
     open.step = iteration;
@@ -55,14 +55,14 @@ bool StepBuilder::Finished(Open& open, const std::set<int32_t>& live_ranks, bool
   const bool patient =
       open_.size() < kMaxOpen &&
       (!all_heard ||
-       std::none_of(open.begins_ns.begin(), open.begins_ns.end(), [&](const auto& entry) {
+       std::none_of(open.starts_ns.begin(), open.starts_ns.end(), [&](const auto& entry) {
          const Progress& ahead = progress_.at(entry.first);
          return live_ranks.contains(entry.first) && ahead.next - number > kPatienceSteps &&
                 ahead.boundary_ns - entry.second > kPatienceNs;
        }));
   for (const int32_t rank : live_ranks) {
     const auto it = progress_.find(rank);
-    if (open.begins_ns.contains(rank)) continue;
+    if (open.starts_ns.contains(rank)) continue;
     const bool further = it != progress_.end() && it->second.next > number;
     if (!further && !left_behind_.contains(rank)) {
       if (patient) return false;
@@ -77,7 +77,7 @@ bool StepBuilder::Finished(Open& open, const std::set<int32_t>& live_ranks, bool
 }
 
 void StepBuilder::Compare(const Open& open) {
-  if (open.begins_ns.size() < 2 || !open.step.key_known) return;
+  if (open.starts_ns.size() < 2 || !open.step.key_known) return;
   differed_ |= open.differed;
   changes_ += std::exchange(last_key_, open.step.key) != open.step.key ? 1 : 0;
 }
@@ -133,7 +133,7 @@ StepsState StepBuilder::Save() const {
     to.set_rest_ns(open.step.rest_ns);
     to.set_distorted(open.step.distorted);
     to.set_measured(open.step.measured);
-    for (const auto& [rank, begin_ns] : open.begins_ns) {
+    for (const auto& [rank, begin_ns] : open.starts_ns) {
       to.add_rank(rank);
       to.add_begin_ns(begin_ns);
       to.add_rank_duration_ns(open.durations_ns.at(rank));
@@ -176,7 +176,7 @@ void StepBuilder::Load(const StepsState& state) {
         std::min({from.rank_size(), from.begin_ns_size(), from.rank_duration_ns_size()});
     for (int i = 0; i < ranks; ++i) {
       if (!progress_.contains(from.rank(i))) continue;
-      open.begins_ns[from.rank(i)] = from.begin_ns(i);
+      open.starts_ns[from.rank(i)] = from.begin_ns(i);
       open.durations_ns[from.rank(i)] = from.rank_duration_ns(i);
     }
   }

@@ -81,7 +81,7 @@ class StepBuilder {
   };
   struct Open {
     Step step;
-    std::map<int32_t, int64_t> begins_ns;     // of the ranks that reported it: boundary_ns
+    std::map<int32_t, int64_t> starts_ns;     // of the ranks that reported it: boundary_ns
     std::map<int32_t, int64_t> durations_ns;  // likewise
     bool differed = false;                    // in their lengths
   };

@@ -177,13 +177,13 @@ class OwnTraces {
 // gets marks that do: imported again it is the same.
 absl::Status Mark(Store& store, const jobs::SnapshotData& job, traces::RecordedTrace* recorded) {
   trace::Trace& trace = recorded->trace;
-  const std::vector<int64_t>& begins_ns = recorded->iteration_begins_ns;
+  const std::vector<int64_t>& starts_ns = recorded->iteration_starts_ns;
   const auto count = static_cast<int64_t>(recorded->iterations);
   const auto rows = ReadRows(store, job.job_id, trace.rank, recorded->first_iteration,
                              recorded->first_iteration + count - 1);
   if (!rows.ok()) return rows.status();
   const auto found = iterations::FindIterations(trace, "");
-  bool same = found.ok() && found->begins_ns == begins_ns && found->count == recorded->iterations;
+  bool same = found.ok() && found->starts_ns == starts_ns && found->count == recorded->iterations;
   for (const auto& [number, row] : *rows) {
     if (!same || row.length_count != found->dimensions) same = false;
     for (int d = 0; same && d < row.length_count; ++d) {
@@ -196,16 +196,16 @@ absl::Status Mark(Store& store, const jobs::SnapshotData& job, traces::RecordedT
     return trace.names[span.name].starts_with("ProfilerStep#");
   });
   // One begin more than iterations: points, of which the last one only ends an iteration.
-  const bool points = begins_ns.size() > recorded->iterations;
+  const bool points = starts_ns.size() > recorded->iterations;
   const int64_t end_ns = EndOf(trace);
-  for (size_t i = 0; i < begins_ns.size(); ++i) {
+  for (size_t i = 0; i < starts_ns.size(); ++i) {
     const int64_t number = recorded->first_iteration + static_cast<int64_t>(i);
     const auto row = rows->find(number);
     AddAnnotation(
         StepName(number, row == rows->end() ? std::vector<int64_t>() : LengthsOf(job, row->second)),
-        begins_ns[i],
-        points                     ? begins_ns[i]
-        : i + 1 < begins_ns.size() ? begins_ns[i + 1]
+        starts_ns[i],
+        points                     ? starts_ns[i]
+        : i + 1 < starts_ns.size() ? starts_ns[i + 1]
                                    : end_ns,
         &trace);
   }

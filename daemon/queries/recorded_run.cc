@@ -34,14 +34,14 @@ std::optional<Stretch> WindowStretch(const trace::Trace& trace, const Window& wi
                                      const Key& key) {
   const int64_t period_ns = window.end_ns - window.begin_ns;
   if (trace.calls.empty() || trace.works.empty() || period_ns <= 0) return std::nullopt;
-  std::vector<int64_t> begins_ns;
-  for (int turn = 0; turn < kTurns; ++turn) begins_ns.push_back(window.begin_ns + turn * period_ns);
+  std::vector<int64_t> starts_ns;
+  for (int turn = 0; turn < kTurns; ++turn) starts_ns.push_back(window.begin_ns + turn * period_ns);
   Stretch stretch;
   stretch.window = window;
   stretch.calls = trace.calls.size();
   stretch.works = trace.works.size();
   std::vector<whatif::RecordedRank> ranks;
-  ranks.push_back({whatif::Repeat(trace, kTurns, period_ns), std::move(begins_ns), kTurns});
+  ranks.push_back({whatif::Repeat(trace, kTurns, period_ns), std::move(starts_ns), kTurns});
   stretch.recording = whatif::MakeRecording(std::move(ranks));
   if (stretch.recording.measured_ns[0].size() <= kCountedTurn) return std::nullopt;
   stretch.steps.push_back({kCountedTurn, number, key, snapshot.UsualTime(key)});
@@ -50,7 +50,7 @@ std::optional<Stretch> WindowStretch(const trace::Trace& trace, const Window& wi
 
 // An imported one, as FindIterations has it.
 bool IsWindow(const traces::RecordedTrace& recorded) {
-  return recorded.iterations == 1 && recorded.iteration_begins_ns.size() == 2 &&
+  return recorded.iterations == 1 && recorded.iteration_starts_ns.size() == 2 &&
          trace::FindHoles(recorded.trace).size() == 1;
 }
 
@@ -83,7 +83,7 @@ absl::StatusOr<std::vector<Stretch>> ReadImported(Store& store, const jobs::Snap
       const auto row = rows->find(number);
       if (row == rows->end()) continue;
       std::optional<Stretch> stretch = WindowStretch(
-          window.trace, {window.iteration_begins_ns[0], window.iteration_begins_ns[1]}, snapshot,
+          window.trace, {window.iteration_starts_ns[0], window.iteration_starts_ns[1]}, snapshot,
           number, KeyOf(row->second));
       if (!stretch) continue;
       stretch->pieces = pieces_together[at];
@@ -106,7 +106,7 @@ absl::StatusOr<std::vector<Stretch>> ReadImported(Store& store, const jobs::Snap
       }
       stretch.first_number.push_back(rank.first_iteration);
       ranks.push_back(
-          {std::move(rank.trace), std::move(rank.iteration_begins_ns), rank.iterations});
+          {std::move(rank.trace), std::move(rank.iteration_starts_ns), rank.iterations});
     }
     stretch.recording = whatif::MakeRecording(std::move(ranks));
     const std::vector<double> measured = whatif::Steps(stretch.recording.measured_ns);

@@ -21,19 +21,19 @@ namespace {
 trace::Trace Replayed(const trace::Trace& trace, const Stretch& stretch, const whatif::Graph& graph,
                       const whatif::RankTimeline& timeline, int64_t first_number) {
   const size_t turn = stretch.window ? kCountedTurn : 0;
-  std::vector<int64_t> begins_ns(static_cast<size_t>(graph.iterations), INT64_MAX);
+  std::vector<int64_t> starts_ns(static_cast<size_t>(graph.iterations), INT64_MAX);
   for (size_t i = 0; i < graph.cpu.size(); ++i) {
     const whatif::CpuTask& task = graph.cpu[i];
     if (task.call == trace::kNone || task.iteration < 0) continue;
     if (timeline.cpu_begin_ns[i] == whatif::kNotRun) continue;
-    int64_t& begin_ns = begins_ns[static_cast<size_t>(task.iteration)];
+    int64_t& begin_ns = starts_ns[static_cast<size_t>(task.iteration)];
     begin_ns = std::min(begin_ns, timeline.cpu_begin_ns[i]);
   }
   int64_t shift_ns = graph.begin_ns;
   if (stretch.window) {
     int64_t first_ns = INT64_MAX;
     for (const trace::Call& call : trace.calls) first_ns = std::min(first_ns, call.begin_ns);
-    shift_ns = first_ns - begins_ns[turn];
+    shift_ns = first_ns - starts_ns[turn];
   }
   trace::Trace replayed = trace;
   replayed.calls.clear();
@@ -60,12 +60,12 @@ trace::Trace Replayed(const trace::Trace& trace, const Stretch& stretch, const w
          &trace::Work::start_ns, &trace::Work::end_ns, &replayed.works);
   }
   const uint32_t row = AnnotationRow(&replayed);
-  for (size_t i = turn; i < (stretch.window ? turn + 1 : begins_ns.size()); ++i) {
-    if (begins_ns[i] == INT64_MAX) continue;
-    const int64_t end_ns = i + 1 < begins_ns.size() && begins_ns[i + 1] != INT64_MAX
-                               ? begins_ns[i + 1]
+  for (size_t i = turn; i < (stretch.window ? turn + 1 : starts_ns.size()); ++i) {
+    if (starts_ns[i] == INT64_MAX) continue;
+    const int64_t end_ns = i + 1 < starts_ns.size() && starts_ns[i + 1] != INT64_MAX
+                               ? starts_ns[i + 1]
                                : timeline.end_ns;
-    replayed.spans.push_back({.begin_ns = begins_ns[i] + shift_ns,
+    replayed.spans.push_back({.begin_ns = starts_ns[i] + shift_ns,
                               .end_ns = end_ns + shift_ns,
                               .name = static_cast<uint32_t>(replayed.names.size()),
                               .thread = row,

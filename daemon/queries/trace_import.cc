@@ -41,9 +41,9 @@ struct Recording {
 };
 
 void SetTimes(Recording* recording) {
-  const std::vector<int64_t>& begins_ns = recording->iterations.begins_ns;
+  const std::vector<int64_t>& starts_ns = recording->iterations.starts_ns;
   for (const trace::Call& call : recording->trace.calls) {
-    if (!begins_ns.empty() && call.begin_ns >= begins_ns[0]) {
+    if (!starts_ns.empty() && call.begin_ns >= starts_ns[0]) {
       recording->first_call_ns = std::min(recording->first_call_ns, call.begin_ns);
     }
     recording->begin_ns = std::min(recording->begin_ns, call.begin_ns);
@@ -63,8 +63,8 @@ struct Measured {
 // Which iteration each moment on the CPU belongs to; -1: none.
 int64_t At(const TraceIterations& iterations, int64_t time_ns) {
   const auto next =
-      std::upper_bound(iterations.begins_ns.begin(), iterations.begins_ns.end(), time_ns);
-  return next - iterations.begins_ns.begin() - 1;
+      std::upper_bound(iterations.starts_ns.begin(), iterations.starts_ns.end(), time_ns);
+  return next - iterations.starts_ns.begin() - 1;
 }
 
 std::vector<Measured> Measure(const Recording& recording) {
@@ -93,10 +93,10 @@ std::vector<Measured> Measure(const Recording& recording) {
   }
   for (size_t i = 0; i < iterations.count; ++i) {
     jobs::ImportedIteration& to = measured[i].iteration;
-    to.boundary_ns = iterations.begins_ns[i];
+    to.boundary_ns = iterations.starts_ns[i];
     to.start_ns = starts_ns[i] == kUnset ? to.boundary_ns : starts_ns[i];
     const bool work = starts_ns[i] != kUnset, next = starts_ns[i + 1] != kUnset;
-    const bool last = i + 1 == iterations.count, ended = i + 1 < iterations.begins_ns.size();
+    const bool last = i + 1 == iterations.count, ended = i + 1 < iterations.starts_ns.size();
     if (work && next) {
       to.duration_ns = starts_ns[i + 1] - starts_ns[i];
     } else if (iterations.count == 1) {
@@ -104,9 +104,9 @@ std::vector<Measured> Measure(const Recording& recording) {
       const int64_t begin_ns =
           ended ? to.boundary_ns : std::min({to.start_ns, recording.first_call_ns});
       to.duration_ns =
-          std::max(recording.end_ns, ended ? iterations.begins_ns.back() : begin_ns) - begin_ns;
+          std::max(recording.end_ns, ended ? iterations.starts_ns.back() : begin_ns) - begin_ns;
     } else if (work && last && ended) {
-      to.duration_ns = iterations.begins_ns[i + 1] - iterations.begins_ns[i];
+      to.duration_ns = iterations.starts_ns[i + 1] - iterations.starts_ns[i];
     }
     to.duration_ns = std::max<int64_t>(to.duration_ns, 0);
     // The last one may be cut off, and a trace may hold the CPU's side of more than the GPU's.
@@ -278,7 +278,7 @@ absl::StatusOr<TraceImport> ReadTraces(std::vector<TraceFile> files, const std::
     first_ns = std::min(first_ns, recording.begin_ns);
     last_ns = std::max(last_ns, recording.end_ns);
     recording.trace.rank = recording.rank;
-    import.traces.push_back({std::move(recording.trace), std::move(recording.iterations.begins_ns),
+    import.traces.push_back({std::move(recording.trace), std::move(recording.iterations.starts_ns),
                              recording.iterations.count, static_cast<int64_t>(first)});
   }
   if (std::none_of(run.iterations.begin(), run.iterations.end(),

@@ -23,7 +23,7 @@ IterationMarks FindMarks(const Trace& trace, const std::string& marker) {
   if (marker.empty()) {
     for (const char* usual : kUsualMarkers) {
       IterationMarks marks = FindMarks(trace, usual);
-      if (!marks.begins_ns.empty()) return marks;
+      if (!marks.starts_ns.empty()) return marks;
     }
     return {};
   }
@@ -44,7 +44,7 @@ IterationMarks FindMarks(const Trace& trace, const std::string& marker) {
   marks.first = trace.names[most->front().name];
   double covered_ns = 0;
   for (const Span& mark : *most) {
-    marks.begins_ns.push_back(mark.begin_ns);
+    marks.starts_ns.push_back(mark.begin_ns);
     marks.ends_ns.push_back(mark.end_ns);
     marks.names.push_back(mark.name);
     covered_ns += static_cast<double>(mark.end_ns - mark.begin_ns);
@@ -57,7 +57,7 @@ IterationMarks FindMarks(const Trace& trace, const std::string& marker) {
   const auto count = static_cast<double>(most->size());
   if (count > 1) {
     const auto between_ns =
-        static_cast<double>(marks.begins_ns.back() - marks.begins_ns.front()) / (count - 1);
+        static_cast<double>(marks.starts_ns.back() - marks.starts_ns.front()) / (count - 1);
     marks.points = covered_ns / count < kLeastCovered * between_ns;
   }
   return marks;

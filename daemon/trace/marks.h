@@ -15,7 +15,7 @@ namespace seqpoint::trace {
 
 struct IterationMarks {
   std::string first;               // name of the first one; empty: there are none
-  std::vector<int64_t> begins_ns;  // ascending
+  std::vector<int64_t> starts_ns;  // ascending
   std::vector<int64_t> ends_ns;
   std::vector<uint32_t> names;  // of each, in the trace
   // Marks that cover little of the time between them (an optimiser's step) are points in time: an
@@ -23,7 +23,7 @@ struct IterationMarks {
   bool points = false;
   size_t elsewhere = 0;  // marks of other threads whose names this one has not: left out
 
-  size_t iterations() const { return begins_ns.empty() ? 0 : begins_ns.size() - (points ? 1 : 0); }
+  size_t iterations() const { return starts_ns.empty() ? 0 : starts_ns.size() - (points ? 1 : 0); }
 };
 
 // Annotations and operators whose name holds `marker`, a regular expression (RE2). Empty: the

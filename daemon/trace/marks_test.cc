@@ -14,7 +14,7 @@ TEST(MarksTest, StepsAreFoundInTheirOrderOnTheThreadThatHasMost) {
   t.Annotation(10, 20, "Optimizer.zero_grad#SGD.zero_grad");
   t.On(1).Annotation(1, 99, "ProfilerStep#1");
   const IterationMarks marks = FindMarks(t.trace());
-  EXPECT_EQ(marks.begins_ns, (std::vector<int64_t>{0, 100'000}));
+  EXPECT_EQ(marks.starts_ns, (std::vector<int64_t>{0, 100'000}));
   EXPECT_EQ(marks.ends_ns, (std::vector<int64_t>{99'000, 199'000}));
   EXPECT_EQ(marks.first, "ProfilerStep#1");
   EXPECT_FALSE(marks.points);
@@ -27,7 +27,7 @@ TEST(MarksTest, OfPointsTheLastOneOnlyEndsAnIteration) {
   const IterationMarks marks = FindMarks(t.trace());
   EXPECT_TRUE(marks.points);
   EXPECT_EQ(marks.iterations(), 3u);
-  EXPECT_EQ(FindMarks(t.trace(), "zero_gra[dt]").begins_ns.size(), 4u);
+  EXPECT_EQ(FindMarks(t.trace(), "zero_gra[dt]").starts_ns.size(), 4u);
   EXPECT_EQ(FindMarks(t.trace(), "^forward").iterations(), 0u);
 }
 
@@ -52,7 +52,7 @@ TEST(MarksTest, ATraceIsSplitWhereNothingWasRecorded) {
     EXPECT_EQ(parts[i].works[1].start_ns, at_ns + 101'000);
     ASSERT_EQ(parts[i].calls.size(), 2u);
     EXPECT_EQ(parts[i].calls[0].begin_ns, at_ns + 1'000);
-    EXPECT_EQ(FindMarks(parts[i]).begins_ns, std::vector<int64_t>{at_ns});
+    EXPECT_EQ(FindMarks(parts[i]).starts_ns, std::vector<int64_t>{at_ns});
     ASSERT_EQ(FindHoles(parts[i]).size(), 1u);
     EXPECT_EQ(FindHoles(parts[i])[0].begin_ns, at_ns + 100'000);
     EXPECT_EQ(parts[i].waits.size(), i == 1 ? 1u : 0u);

@@ -103,7 +103,7 @@ absl::StatusOr<std::string> ToBytes(const RecordedTrace& recorded) {
   left_out.set_trailing_bytes(trace.left_out.trailing_bytes);
   left_out.set_truncated(trace.left_out.truncated);
   Deltas iteration;
-  for (const int64_t begin_ns : recorded.iteration_begins_ns) {
+  for (const int64_t begin_ns : recorded.iteration_starts_ns) {
     head.add_iteration_begin(iteration.To(Unsigned(begin_ns)));
   }
   head.set_iterations(recorded.iterations);
@@ -298,12 +298,12 @@ absl::StatusOr<RecordedTrace> FromBytes(std::string_view bytes) {
   for (const int64_t delta : in.iteration_begin()) {
     const auto begin_ns = static_cast<int64_t>(iteration.From(delta));
     checks.good &= begin_ns >= last_ns;
-    recorded.iteration_begins_ns.push_back(last_ns = begin_ns);
+    recorded.iteration_starts_ns.push_back(last_ns = begin_ns);
   }
   recorded.iterations = in.iterations();
   recorded.first_iteration = in.first_iteration();
   checks.good &=
-      recorded.first_iteration >= 0 && recorded.iterations <= recorded.iteration_begins_ns.size();
+      recorded.first_iteration >= 0 && recorded.iterations <= recorded.iteration_starts_ns.size();
   if (!checks.good) return absl::DataLossError("the stored trace is damaged; import it again");
   const StoredTrace::LeftOut& left_out = in.left_out();
   trace.left_out.damaged = left_out.damaged();

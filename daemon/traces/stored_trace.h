@@ -17,7 +17,7 @@ namespace seqpoint::traces {
 
 struct RecordedTrace {
   trace::Trace trace;
-  std::vector<int64_t> iteration_begins_ns;  // on the CPU, ascending; one more may end the last one
+  std::vector<int64_t> iteration_starts_ns;  // on the CPU, ascending; one more may end the last one
   size_t iterations = 0;
   int64_t first_iteration = 0;  // number of the first one within the job
 };

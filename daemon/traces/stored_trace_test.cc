@@ -37,7 +37,7 @@ RecordedTrace Sample() {
   trace.flows = {{95, 1'700'000'000'000'000'000, 0, 1}, {90, 20, 1, 0}};
   trace.left_out.truncated = true;
   trace.left_out.damaged = 2;
-  recorded.iteration_begins_ns = {95, 300};
+  recorded.iteration_starts_ns = {95, 300};
   recorded.iterations = 1;
   recorded.first_iteration = 40;
   return recorded;
@@ -73,7 +73,7 @@ TEST(StoredTrace, ComesBackAsItWas) {
   EXPECT_EQ(is.flows[1].forward_ns, 90);
   EXPECT_EQ(is.flows[1].backward_ns, 20);
   EXPECT_TRUE(is.left_out.truncated);
-  EXPECT_THAT(back->iteration_begins_ns, testing::ElementsAre(95, 300));
+  EXPECT_THAT(back->iteration_starts_ns, testing::ElementsAre(95, 300));
   EXPECT_EQ(back->iterations, 1u);
   EXPECT_EQ(back->first_iteration, 40);
   EXPECT_EQ(*ToBytes(*back), *bytes);

@@ -147,7 +147,7 @@ struct Graph {
 
 // Where the iterations start on the CPU: times, ascending.
 struct GraphOptions {
-  std::vector<int64_t> iteration_begins_ns;
+  std::vector<int64_t> iteration_starts_ns;
 };
 
 Graph BuildGraph(const Trace& trace, const GraphOptions& options);

@@ -23,7 +23,7 @@ class TestTrace : public trace::TestTrace {
  public:
   whatif::Graph Graph(const std::vector<double>& iterations_us = {}) const {
     GraphOptions options;
-    for (const double begin_us : iterations_us) options.iteration_begins_ns.push_back(Ns(begin_us));
+    for (const double begin_us : iterations_us) options.iteration_starts_ns.push_back(Ns(begin_us));
     return BuildGraph(trace(), options);
   }
 };

@@ -100,7 +100,7 @@ Recording MakeRecording(std::vector<RecordedRank> ranks) {
   Recording recording;
   for (const RecordedRank& rank : ranks) {
     recording.ranks.push_back(rank.trace.rank);
-    recording.graphs.push_back(BuildGraph(rank.trace, {rank.iteration_begins_ns}));
+    recording.graphs.push_back(BuildGraph(rank.trace, {rank.iteration_starts_ns}));
   }
   std::vector<Graph*> graphs;
   std::vector<const Trace*> traces;
@@ -114,7 +114,7 @@ Recording MakeRecording(std::vector<RecordedRank> ranks) {
     const Graph& graph = recording.graphs[r];
     recording.measured_ns.push_back(
         Whole(IterationDurations(graph, Measured(ranks[r].trace, graph)), ranks[r].iterations,
-              ranks[r].iteration_begins_ns.size() > ranks[r].iterations));
+              ranks[r].iteration_starts_ns.size() > ranks[r].iterations));
   }
   recording.left_out = LeftOutInWords(recording.graphs, matched);
   return recording;

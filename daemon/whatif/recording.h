@@ -24,7 +24,7 @@ namespace seqpoint::whatif {
 
 struct RecordedRank {
   Trace trace;
-  std::vector<int64_t> iteration_begins_ns;  // on the CPU, ascending
+  std::vector<int64_t> iteration_starts_ns;  // on the CPU, ascending
   size_t iterations = 0;  // number of these; the time behind them belongs to none
 };
 

@@ -103,7 +103,7 @@ class Walk {
 };
 
 // The tasks that start each iteration.
-struct Begins {
+struct Starts {
   struct Task {
     int64_t at_ns = kUnset;
     uint32_t index = kNone;
@@ -114,7 +114,7 @@ struct Begins {
   std::vector<Task> gpu, cpu;
   int64_t end_ns = 0;  // of all
 
-  Begins(const Graph& graph, const RankTimeline& timeline)
+  Starts(const Graph& graph, const RankTimeline& timeline)
       : gpu(static_cast<size_t>(graph.iterations)), cpu(gpu) {
     for (uint32_t i = 0; i < graph.gpu.size(); ++i) {
       const GpuTask& task = graph.gpu[i];
@@ -178,15 +178,15 @@ bool IsDataLoading(const std::string& label) {
 }
 
 std::vector<int64_t> IterationDurations(const Graph& graph, const RankTimeline& timeline) {
-  const Begins begins(graph, timeline);
-  std::vector<int64_t> durations(begins.gpu.size());
+  const Starts starts(graph, timeline);
+  std::vector<int64_t> durations(starts.gpu.size());
   for (size_t i = 0; i < durations.size(); ++i) {
     if (i + 1 == durations.size()) {
-      if (begins.First(i) != kUnset) durations[i] = begins.end_ns - begins.First(i);
-    } else if (begins.ByGpu(i)) {
-      durations[i] = begins.gpu[i + 1].at_ns - begins.gpu[i].at_ns;
-    } else if (begins.ByCpu(i)) {
-      durations[i] = begins.cpu[i + 1].at_ns - begins.cpu[i].at_ns;
+      if (starts.First(i) != kUnset) durations[i] = starts.end_ns - starts.First(i);
+    } else if (starts.ByGpu(i)) {
+      durations[i] = starts.gpu[i + 1].at_ns - starts.gpu[i].at_ns;
+    } else if (starts.ByCpu(i)) {
+      durations[i] = starts.cpu[i + 1].at_ns - starts.cpu[i].at_ns;
     }
   }
   return durations;
@@ -238,20 +238,20 @@ Last LastOf(const RankTimeline& timeline) {
 
 std::vector<Shares> IterationPaths(const Graph& graph, const RankTimeline& timeline,
                                    std::vector<int64_t>* calls_ns) {
-  const Begins begins(graph, timeline);
+  const Starts starts(graph, timeline);
   if (calls_ns != nullptr) calls_ns->resize(graph.names.size());
   const Walk walk(graph, timeline, calls_ns);
-  std::vector<Shares> paths(begins.gpu.size());
+  std::vector<Shares> paths(starts.gpu.size());
   for (size_t i = 0; i < paths.size(); ++i) {
     if (i + 1 == paths.size()) {
       const Last last = LastOf(timeline);
-      if (begins.First(i) == kUnset || last.task == kNone) continue;
-      walk.Back(last.gpu, last.task, last.end_ns, begins.First(i), &paths[i]);
-    } else if (begins.ByGpu(i)) {
-      walk.Back(true, begins.gpu[i + 1].index, begins.gpu[i + 1].at_ns, begins.gpu[i].at_ns,
+      if (starts.First(i) == kUnset || last.task == kNone) continue;
+      walk.Back(last.gpu, last.task, last.end_ns, starts.First(i), &paths[i]);
+    } else if (starts.ByGpu(i)) {
+      walk.Back(true, starts.gpu[i + 1].index, starts.gpu[i + 1].at_ns, starts.gpu[i].at_ns,
                 &paths[i]);
-    } else if (begins.ByCpu(i)) {
-      walk.Back(false, begins.cpu[i + 1].index, begins.cpu[i + 1].at_ns, begins.cpu[i].at_ns,
+    } else if (starts.ByCpu(i)) {
+      walk.Back(false, starts.cpu[i + 1].index, starts.cpu[i + 1].at_ns, starts.cpu[i].at_ns,
                 &paths[i]);
     }
   }
@@ -259,13 +259,13 @@ std::vector<Shares> IterationPaths(const Graph& graph, const RankTimeline& timel
 }
 
 std::vector<Shares> IterationIdle(const Graph& graph, const RankTimeline& timeline) {
-  const Begins begins(graph, timeline);
-  std::vector<Shares> idle(begins.gpu.size());
-  std::vector<std::pair<int64_t, size_t>> starts;  // of the iterations that have work
-  for (size_t i = 0; i < begins.gpu.size(); ++i) {
-    if (begins.gpu[i].index != kNone) starts.emplace_back(begins.gpu[i].at_ns, i);
+  const Starts starts(graph, timeline);
+  std::vector<Shares> idle(starts.gpu.size());
+  std::vector<std::pair<int64_t, size_t>> with_work;  // of the iterations that have work
+  for (size_t i = 0; i < starts.gpu.size(); ++i) {
+    if (starts.gpu[i].index != kNone) with_work.emplace_back(starts.gpu[i].at_ns, i);
   }
-  std::sort(starts.begin(), starts.end());
+  std::sort(with_work.begin(), with_work.end());
   std::vector<uint32_t> order;
   order.reserve(graph.gpu.size());
   for (uint32_t i = 0; i < graph.gpu.size(); ++i) {
@@ -284,8 +284,8 @@ std::vector<Shares> IterationIdle(const Graph& graph, const RankTimeline& timeli
     }
     // The gap before the first work of an iteration belongs to the iteration before.
     const auto next =
-        std::lower_bound(starts.begin(), starts.end(), std::pair(begin_ns, size_t{0}));
-    if (begin_ns <= idle_since_ns || next == starts.begin()) continue;
+        std::lower_bound(with_work.begin(), with_work.end(), std::pair(begin_ns, size_t{0}));
+    if (begin_ns <= idle_since_ns || next == with_work.begin()) continue;
     Shares& shares = idle[std::prev(next)->second];
     const uint32_t cause = timeline.gpu_cause[i];
     switch (timeline.gpu_cause_kind[i]) {

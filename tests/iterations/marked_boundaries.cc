@@ -35,7 +35,7 @@ MarkedBoundaries FindMarkedBoundaries(const trace::Trace& trace, std::string_vie
   result.points = ArePoints(result.marks);
   result.per_step.resize(result.marks.size());
   result.found = FindBoundaries(trace);
-  for (const uint64_t begin : result.found.begins_ns) {
+  for (const uint64_t begin : result.found.starts_ns) {
     const auto it = std::upper_bound(result.marks.begin(), result.marks.end(), begin,
                                      [](uint64_t t, const Mark& m) { return t < m.begin_ns; });
     if (it == result.marks.begin() || (result.points && it == result.marks.end())) {

@@ -38,7 +38,7 @@ bool Judge(const std::string& path, const std::string& marker, bool verbose) {
       "%zu boundaries, %zu steps with exactly one%s\n  begin: %s (%s)\n  step: op %d, confirm: op "
       "%d, micro-batches %u, once-per-iteration calls %u (next %u), evaluation %s, confidence "
       "%.2f\n  length: %s (explains %.3f by %s)\n",
-      found.begins_ns.size(), marked.exact(),
+      found.starts_ns.size(), marked.exact(),
       judged ? (good ? "  ok" : "  FAILED") : "  (not judged)", rule->boundary_words.c_str(),
       rule->evidence.c_str(), rule->rule.step.op, rule->rule.confirm.op, rule->micro_batches,
       rule->group_weight, rule->runner_up_weight, rule->evaluation_seen ? "seen" : "not seen",

@@ -198,7 +198,7 @@ absl::StatusOr<Recorded> ReadRecorded(const std::string& path, const std::string
   recorded.file = path;
   recorded.trace = *std::move(trace);
   recorded.marks = trace::FindMarks(recorded.trace, marker);
-  recorded.graph = BuildGraph(recorded.trace, {recorded.marks.begins_ns});
+  recorded.graph = BuildGraph(recorded.trace, {recorded.marks.starts_ns});
   return recorded;
 }
 
@@ -212,14 +212,14 @@ Recorded CutOff(const Recorded& whole, int64_t at_ns, const std::string& marker)
   std::erase_if(cut.trace.waits,
                 [&](const Wait& wait) { return !called.contains(wait.correlation); });
   cut.marks = trace::FindMarks(cut.trace, marker);
-  cut.graph = BuildGraph(cut.trace, {cut.marks.begins_ns});
+  cut.graph = BuildGraph(cut.trace, {cut.marks.starts_ns});
   return cut;
 }
 
 std::vector<int64_t> CutsNs(const Recorded& whole) {
-  const std::vector<int64_t>& begins_ns = whole.marks.begins_ns;
-  const int64_t third_ns = begins_ns.front() + (begins_ns.back() - begins_ns.front()) / 3;
-  return {third_ns, *std::upper_bound(begins_ns.begin(), begins_ns.end(), third_ns)};
+  const std::vector<int64_t>& starts_ns = whole.marks.starts_ns;
+  const int64_t third_ns = starts_ns.front() + (starts_ns.back() - starts_ns.front()) / 3;
+  return {third_ns, *std::upper_bound(starts_ns.begin(), starts_ns.end(), third_ns)};
 }
 
 std::vector<double> GpuPeriodsMs(const Recorded& recorded) {
@@ -228,8 +228,8 @@ std::vector<double> GpuPeriodsMs(const Recorded& recorded) {
 
 std::vector<double> MarkPeriodsMs(const trace::IterationMarks& marks) {
   std::vector<double> periods;
-  for (size_t i = 1; i < marks.begins_ns.size(); ++i) {
-    periods.push_back(Ms(marks.begins_ns[i] - marks.begins_ns[i - 1]));
+  for (size_t i = 1; i < marks.starts_ns.size(); ++i) {
+    periods.push_back(Ms(marks.starts_ns[i] - marks.starts_ns[i - 1]));
   }
   return periods;
 }
@@ -253,7 +253,7 @@ Verdict JudgeBoundaries(const std::string& path, const Recorded& recorded) {
   bool good = marked.good();
   if (first.empty()) {
     const std::vector<double> steps_ms = StepsMs(path);
-    verdict.iterations_detected = static_cast<int64_t>(found.begins_ns.size());
+    verdict.iterations_detected = static_cast<int64_t>(found.starts_ns.size());
     if (steps_ms.empty()) {
       verdict.iterations_true = -1;
       return verdict;
@@ -261,7 +261,7 @@ Verdict JudgeBoundaries(const std::string& path, const Recorded& recorded) {
     // One boundary nearer to the begin of each step than to any other's.
     verdict.iterations_true = static_cast<int64_t>(steps_ms.size());
     std::vector<int> per_step(steps_ms.size());
-    for (const uint64_t begin_ns : found.begins_ns) {
+    for (const uint64_t begin_ns : found.starts_ns) {
       const double begin_ms = Ms(static_cast<int64_t>(begin_ns));
       size_t nearest = 0;
       for (size_t i = 1; i < steps_ms.size(); ++i) {
@@ -406,9 +406,9 @@ Verdict JudgeCollectives(absl::Span<const Recorded* const> ranks) {
   for (size_t r = 0; r < ranks.size(); ++r) {
     const Graph& graph = *graphs[r];
     const trace::IterationMarks& marks = ranks[r]->marks;
-    const double step_ms = marks.begins_ns.size() > 1 ? Mean(MarkPeriodsMs(marks))
-                           : marks.begins_ns.empty()  ? WholeMs(*ranks[r], nullptr)
-                                                      : Ms(marks.ends_ns[0] - marks.begins_ns[0]);
+    const double step_ms = marks.starts_ns.size() > 1 ? Mean(MarkPeriodsMs(marks))
+                           : marks.starts_ns.empty()  ? WholeMs(*ranks[r], nullptr)
+                                                      : Ms(marks.ends_ns[0] - marks.starts_ns[0]);
     int64_t last_ns = kNotRun, last_replayed_ns = kNotRun;
     for (size_t i = 0; i < graph.gpu.size(); ++i) {
       if (graph.gpu[i].collective == kNone) continue;
@@ -466,7 +466,7 @@ Verdict JudgeSpeed(const std::string& path, const Recorded& recorded) {
   verdict.tasks = Tasks(recorded.graph);
   verdict.edges = Edges(recorded.graph);
   const auto tasks = static_cast<double>(verdict.tasks);
-  const GraphOptions options{recorded.marks.begins_ns};
+  const GraphOptions options{recorded.marks.starts_ns};
   verdict.graph_tasks_s = tasks / Seconds([&] { (void)BuildGraph(recorded.trace, options); });
   verdict.replay_tasks_s = tasks / Seconds([&] { (void)ReplayOne(recorded.graph); });
   verdict.note = absl::StrFormat("%.1f MB of text", mb);
@@ -484,7 +484,7 @@ Graph SyntheticGraph(uint32_t tasks) {
   int64_t cpu_ns = 0, gpu_ns = 0;
   // A launch makes three tasks: the call, the gap behind it, the kernel.
   for (uint32_t i = 0; i < tasks / 3; ++i) {
-    if (i % kKernels == 0) options.iteration_begins_ns.push_back(cpu_ns);
+    if (i % kKernels == 0) options.iteration_starts_ns.push_back(cpu_ns);
     trace.calls.push_back({cpu_ns, cpu_ns + 4000, i + 1, 1, 0, CallKind::kLaunch});
     Work work;
     work.start_ns = std::max(cpu_ns + 6000, gpu_ns + 1000);

@@ -61,7 +61,7 @@ double Mean(const std::vector<double>& values) {
 // as profilers leave traces.
 Recorded PartOf(const Recorded& whole) {
   Recorded part = whole;
-  const int64_t begin_ns = whole.marks.begins_ns.front(), end_ns = whole.marks.begins_ns.back();
+  const int64_t begin_ns = whole.marks.starts_ns.front(), end_ns = whole.marks.starts_ns.back();
   const int64_t first_ns = begin_ns + (end_ns - begin_ns) * 37 / 100;
   const int64_t last_ns = end_ns - (end_ns - begin_ns) / 10;
   const auto outside = [&](int64_t ns) { return ns < first_ns || ns > last_ns; };
@@ -71,7 +71,7 @@ Recorded PartOf(const Recorded& whole) {
   std::erase_if(part.trace.works,
                 [&](const Work& work) { return outside(work.start_ns) || ++works % 97 == 50; });
   part.marks = trace::FindMarks(part.trace);
-  part.graph = BuildGraph(part.trace, {part.marks.begins_ns});
+  part.graph = BuildGraph(part.trace, {part.marks.starts_ns});
   return part;
 }
 
@@ -142,7 +142,7 @@ TEST_P(WhatIfTraceTest, ReplaysAsMeasuredWithLaunchesLost) {
   std::erase_if(recorded->trace.calls, [&](const Call& call) {
     return call.kind == CallKind::kLaunch && ++launches % 50 == 25;
   });
-  recorded->graph = BuildGraph(recorded->trace, {recorded->marks.begins_ns});
+  recorded->graph = BuildGraph(recorded->trace, {recorded->marks.starts_ns});
   const Verdict verdict = JudgeReplay(*recorded);
   ExpectReplayed(verdict);
   EXPECT_LE(std::abs(verdict.worst_error), kReplayWorst) << verdict.note;
@@ -173,9 +173,9 @@ TEST(WhatIfCollectivesTest, EndWhenTheyDidWhateverTheClock) {
   for (const int64_t ahead_ns : {int64_t{0}, int64_t{3'000'000'000}}) {
     for (Call& call : six->trace.calls) call.begin_ns += ahead_ns, call.end_ns += ahead_ns;
     for (Work& work : six->trace.works) work.start_ns += ahead_ns, work.end_ns += ahead_ns;
-    for (int64_t& begin_ns : six->marks.begins_ns) begin_ns += ahead_ns;
+    for (int64_t& begin_ns : six->marks.starts_ns) begin_ns += ahead_ns;
     for (int64_t& end_ns : six->marks.ends_ns) end_ns += ahead_ns;
-    six->graph = BuildGraph(six->trace, {six->marks.begins_ns});
+    six->graph = BuildGraph(six->trace, {six->marks.starts_ns});
     const Recorded* ranks[] = {&*one, &*six};
     const Verdict verdict = JudgeCollectives(ranks);
     EXPECT_LE(verdict.error, kCollectiveMean);
@@ -256,7 +256,7 @@ TEST(WhatIfPhasesTest, AreFoundWithoutAnnotations) {
   const Graph annotated = recorded->graph;
   Trace& trace = recorded->trace;
   const auto agreeing = [&] {
-    const Graph graph = BuildGraph(trace, {recorded->marks.begins_ns});
+    const Graph graph = BuildGraph(trace, {recorded->marks.starts_ns});
     double same_ns = 0, all_ns = 0;
     for (size_t i = 0; i < graph.gpu.size(); ++i) {
       if (graph.gpu[i].call == kNone) continue;

@@ -39,14 +39,14 @@ class CpuTaskMaker {
     graph_->order.resize(j_.trace.threads.size());
     graph_->thread_begin_ns.assign(j_.trace.threads.size(), 0);
     graph_->cpu.reserve(2 * j_.calls.size());
-    graph_->iterations = static_cast<int32_t>(options_.iteration_begins_ns.size());
+    graph_->iterations = static_cast<int32_t>(options_.iteration_starts_ns.size());
     std::vector<int64_t> free_ns(j_.trace.threads.size(), kPast);  // end of the thread's last call
     std::vector<uint32_t> cpu_of(j_.calls.size(), kNone);
     int32_t iteration = -1;
     for (uint32_t p = 0; p < j_.calls.size(); ++p) {
       const Call& call = j_.CallAt(p);
       while (iteration + 1 < graph_->iterations &&
-             options_.iteration_begins_ns[static_cast<size_t>(iteration + 1)] <= call.begin_ns) {
+             options_.iteration_starts_ns[static_cast<size_t>(iteration + 1)] <= call.begin_ns) {
         ++iteration;
       }
       const uint32_t thread = call.thread;
