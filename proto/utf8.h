@@ -4,6 +4,7 @@
 #define PROTO_UTF8_H_
 
 #include <cstddef>
+#include <string>
 #include <string_view>
 
 namespace seqpoint {
@@ -34,6 +35,17 @@ inline bool IsUtf8(std::string_view text) {
     text.remove_prefix(size);
   }
   return true;
+}
+
+// `text` with U+FFFD in place of each byte that is no UTF-8.
+inline std::string ToUtf8(std::string_view text) {
+  std::string result;
+  while (!text.empty()) {
+    const size_t size = CharacterBytes(text);
+    result += size == 0 ? "\xEF\xBF\xBD" : text.substr(0, size);
+    text.remove_prefix(size == 0 ? 1 : size);
+  }
+  return result;
 }
 
 }  // namespace seqpoint

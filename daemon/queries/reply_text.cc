@@ -14,21 +14,6 @@ namespace {
 
 using google::protobuf::FieldDescriptor;
 
-std::string ToUtf8(std::string_view text) {
-  std::string result;
-  while (!text.empty()) {
-    size_t size = CharacterBytes(text);
-    if (size == 0) {
-      result += "\xEF\xBF\xBD";
-      text.remove_prefix(1);
-    } else {
-      result += text.substr(0, size);
-      text.remove_prefix(size);
-    }
-  }
-  return result;
-}
-
 // Calls `change` for each text of the message and of those in it; one that it returns takes the
 // text's place.
 template <typename Change>

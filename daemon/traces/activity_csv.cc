@@ -8,6 +8,7 @@
 #include "absl/strings/numbers.h"
 #include "daemon/traces/json_text.h"
 #include "proto/file_content.h"
+#include "proto/utf8.h"
 
 namespace seqpoint::traces {
 namespace {
@@ -93,7 +94,7 @@ void ActivityCsv::TakeLine(std::string_view line, uint64_t at) {
     const size_t tab = line.find('\t');
     const auto id = ParseInteger(line.substr(1, tab - 1));
     if (tab != std::string_view::npos && id)
-      names_[*id] = builder_->Name(ValidUtf8(line.substr(tab + 1)));
+      names_[*id] = builder_->Name(ToUtf8(line.substr(tab + 1)));
     return;
   }
   if (TakeActivity(line)) return;

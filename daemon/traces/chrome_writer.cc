@@ -12,6 +12,7 @@
 #include "daemon/trace/correlations.h"
 #include "daemon/traces/json_text.h"
 #include "daemon/traces/trace_builder.h"
+#include "proto/utf8.h"
 
 namespace seqpoint::traces {
 namespace {
@@ -26,7 +27,7 @@ constexpr int64_t kMostProcesses = 5'000'000;  // more than Linux gives; GPUs co
 constexpr int64_t kReplayedRows = 1'000'000'000;
 constexpr std::string_view kLengths = " lengths=[";
 
-std::string JsonText(std::string_view text) { return JsonString(ValidUtf8(text)); }
+std::string JsonText(std::string_view text) { return JsonString(ToUtf8(text)); }
 
 // A number as it is written, or nothing.
 bool IsInteger(std::string_view text, int64_t* value) {

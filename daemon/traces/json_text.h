@@ -23,9 +23,6 @@ inline bool Blank(char c) { return c == ' ' || c == '\n' || c == '\r' || c == '\
 // JSON: not everything can be guessed.
 std::string Mend(std::string_view text);
 
-// `text` with U+FFFD in place of bytes that are no UTF-8.
-std::string ValidUtf8(std::string_view text);
-
 // A value as it is written, a number or a string: without quotes and blanks around it.
 std::string_view Unquoted(std::string_view token);
 
