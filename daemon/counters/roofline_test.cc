@@ -2,7 +2,6 @@
 
 #include <set>
 
-#include "absl/strings/match.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 

@@ -18,6 +18,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "daemon/base/status_macros.h"
+#include "proto/utf8.h"
 
 namespace seqpoint::ingest {
 namespace {
@@ -44,34 +45,16 @@ void CloseFd(int& fd) {
   fd = -1;
 }
 
-// The text goes into protobuf strings later: anything that is not printable UTF-8 becomes '?'.
+// The text goes into protobuf strings later: each byte that is no printable UTF-8 becomes '?'.
 std::string CleanText(std::string_view text) {
   std::string clean;
   clean.reserve(text.size());
-  for (size_t i = 0; i < text.size();) {
-    const auto lead = static_cast<uint8_t>(text[i]);
-    const size_t length = lead < 0x80         ? 1
-                          : lead >> 5 == 0x06 ? 2
-                          : lead >> 4 == 0x0E ? 3
-                          : lead >> 3 == 0x1E ? 4
-                                              : 0;
-    uint32_t code = length == 1 ? lead : lead & (0x7Fu >> length);
-    bool valid = length != 0 && i + length <= text.size();
-    for (size_t k = 1; valid && k < length; ++k) {
-      const auto next = static_cast<uint8_t>(text[i + k]);
-      valid = next >> 6 == 2;
-      code = code << 6 | (next & 0x3F);
-    }
-    constexpr uint32_t kSmallest[] = {0, 0x20, 0x80, 0x800, 0x10000};
-    valid = valid && (code == '\n' || code == '\t' || code >= kSmallest[length]) && code != 0x7F &&
-            (code < 0xD800 || code > 0xDFFF) && code <= 0x10FFFF;
-    if (valid) {
-      clean.append(text.substr(i, length));
-      i += length;
-    } else {
-      clean.push_back('?');
-      ++i;
-    }
+  while (!text.empty()) {
+    const char c = text.front();
+    const size_t size = CharacterBytes(text);
+    const bool control = size == 1 && c != '\n' && c != '\t' && (c < ' ' || c == 0x7f);
+    clean += size == 0 || control ? "?" : text.substr(0, size);
+    text.remove_prefix(std::max<size_t>(size, 1));
   }
   return clean;
 }

@@ -1,6 +1,5 @@
 #include "daemon/iterations/graph_period.h"
 
-#include <algorithm>
 #include <cmath>
 #include <numeric>
 #include <utility>

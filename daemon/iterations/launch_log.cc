@@ -1,6 +1,5 @@
 #include "daemon/iterations/launch_log.h"
 
-#include <algorithm>
 #include <bit>
 
 namespace seqpoint::iterations {

@@ -1,7 +1,6 @@
 #include "daemon/placement/bound.h"
 
 #include <algorithm>
-#include <limits>
 #include <vector>
 
 namespace seqpoint::placement {

@@ -4,7 +4,6 @@
 #include <atomic>
 #include <barrier>
 #include <cmath>
-#include <limits>
 #include <numeric>
 #include <thread>
 #include <utility>

@@ -1,7 +1,6 @@
 #include "daemon/placement/ideals.h"
 
 #include <algorithm>
-#include <utility>
 
 #include "absl/container/flat_hash_set.h"
 #include "absl/hash/hash.h"

@@ -6,7 +6,6 @@
 #include <numeric>
 #include <utility>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "daemon/base/disjoint_sets.h"
 #include "daemon/placement/components.h"

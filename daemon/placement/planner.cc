@@ -1,7 +1,6 @@
 #include "daemon/placement/planner.h"
 
 #include <algorithm>
-#include <limits>
 #include <optional>
 #include <utility>
 

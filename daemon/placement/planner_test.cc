@@ -3,12 +3,10 @@
 #include <simdjson.h>
 
 #include <atomic>
-#include <cmath>
 #include <fstream>
 #include <iterator>
 #include <string>
 
-#include "absl/strings/str_cat.h"
 #include "daemon/placement/bound.h"
 #include "daemon/placement/class_graph.h"
 #include "daemon/placement/exact.h"

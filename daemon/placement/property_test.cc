@@ -2,9 +2,7 @@
 // what a placement is worth, to both sides.
 #include <gtest/gtest.h>
 
-#include <limits>
 #include <random>
-#include <string>
 
 #include "absl/strings/str_cat.h"
 #include "daemon/placement/bound.h"

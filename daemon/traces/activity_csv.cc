@@ -1,7 +1,6 @@
 #include "daemon/traces/activity_csv.h"
 
 #include <algorithm>
-#include <cmath>
 #include <limits>
 
 #include "absl/strings/ascii.h"

@@ -1,6 +1,5 @@
 #include "daemon/traces/chrome_writer.h"
 
-#include <algorithm>
 #include <cstdlib>
 #include <utility>
 

@@ -1,6 +1,5 @@
 #include "daemon/traces/json_text.h"
 
-#include <algorithm>
 #include <cctype>
 #include <charconv>
 #include <cmath>

@@ -4,7 +4,6 @@
 #include <cstddef>
 #include <utility>
 
-#include "absl/container/flat_hash_map.h"
 #include "daemon/trace/correlations.h"
 #include "daemon/whatif/graph/labels.h"
 #include "daemon/whatif/graph/tolerances.h"
