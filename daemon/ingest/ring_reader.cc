@@ -378,7 +378,7 @@ bool RingReader::ReadChunks(RingSink& sink, uint64_t now_ns) {
     Flush(sink);
     return false;
   }
-  if (reorder_.empty()) horizon_.reset();
+  if (reorder_.empty()) hole_deadline_.reset();
   if (process_gone_) {
     const CallReorder::Step rest = reorder_.Skip(tried_calls_);
     Flush(sink);
@@ -455,11 +455,11 @@ void RingReader::RaiseGiveUp(uint64_t now_ns) {
       return;
     }
   }
-  if (!horizon_.has_value()) {
-    horizon_ = Horizon{tried_calls_, now_ns};
-  } else if (now_ns - horizon_->since_ns >= HoleWaitNs()) {
-    reorder_.GiveUpBelow(horizon_->sequence);
-    horizon_ = Horizon{tried_calls_, now_ns};
+  if (!hole_deadline_.has_value()) {
+    hole_deadline_ = HoleDeadline{tried_calls_, now_ns};
+  } else if (now_ns - hole_deadline_->since_ns >= HoleWaitNs()) {
+    reorder_.GiveUpBelow(hole_deadline_->sequence);
+    hole_deadline_ = HoleDeadline{tried_calls_, now_ns};
   }
 }
 

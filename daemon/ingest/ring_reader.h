@@ -103,7 +103,7 @@ class RingReader {
   absl::Status Resume(const Cursor& cursor);
 
   // Hands over everything that was published before the call, but no more than `most_records`
-  // records: who commits between such calls frees a full ring bit by bit, and early.
+  // records: commits between such calls free a full ring bit by bit, and early.
   // `now_ns`: CLOCK_MONOTONIC.
   PollResult Poll(RingSink& sink, uint64_t now_ns, uint64_t most_records = UINT64_MAX);
 
@@ -182,11 +182,11 @@ class RingReader {
   uint64_t tried_calls_ = 0;  // header counters as they were before the last directory scan
   uint64_t dropped_calls_ = 0;
   // While a hole holds calls up: all calls below `sequence` were tried before `since_ns`.
-  struct Horizon {
+  struct HoleDeadline {
     uint64_t sequence;
     uint64_t since_ns;
   };
-  std::optional<Horizon> horizon_;
+  std::optional<HoleDeadline> hole_deadline_;
   std::optional<uint64_t> lane_stuck_since_ns_;
   uint64_t records_left_ = 0;  // that this Poll may still consume
   bool process_gone_ = false;

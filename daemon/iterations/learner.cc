@@ -188,9 +188,9 @@ bool IterationLearner::SameIterations(const abi::Rule& rule,
   return true;
 }
 
-// Without a call of the host in each loop iteration it may be a loop over time steps or layers. The
-// first iteration alone may have thousands of them, so neither many equal loop iterations, or more
-// of them, show which.
+// Without a call of the host in each loop iteration it may be a loop over time steps or layers. No
+// number of equal loop iterations shows which, because the first iteration alone may have
+// thousands.
 bool IterationLearner::MayBeTimeSteps(const LearnedRule& learned) const {
   if (learned.open) return true;
   if (learned.host_share >= 0.5 || learned.sizes_vary) return false;

@@ -30,8 +30,8 @@ struct OuterLoop {
   bool copy_alone = false;
   // Something recurs around several loop iterations: either may be the iteration.
   bool unsure = false;
-  // Batches are copied all the time, but loop iterations neither take one each, and do not share
-  // one either: they are no iterations, however their sizes vary.
+  // Batches are copied all the time, but a loop iteration does not take one, and several do not
+  // share one: they are no iterations, however their sizes vary.
   bool batches_astray = false;
 };
 
