@@ -31,6 +31,7 @@
 #include <string_view>
 #include <vector>
 
+#include "daemon/base/statistics.h"
 #include "daemon/seqpoint/engine.h"
 
 namespace seqpoint {
@@ -183,11 +184,6 @@ struct Tally {
   }
 };
 
-double QuantileOf(std::vector<double> values, double share) {
-  std::sort(values.begin(), values.end());
-  return values[std::min(values.size() - 1, static_cast<size_t>(share * values.size()))];
-}
-
 double MeanOf(const std::vector<double>& values) {
   double sum = 0;
   for (double v : values) sum += v;
@@ -224,24 +220,23 @@ void Print(const Flags& flags, const std::string& drift, double fraction, const 
            double confidence, const Tally& tally, bool first) {
   const int n = static_cast<int>(tally.errors.size());
   const double coverage = static_cast<double>(tally.covered) / n;
-  const double half_width = QuantileOf(tally.half_widths, 0.5);
+  const double half_width = Quantile(tally.half_widths, 0.5);
   const double mean_error = MeanOf(tally.errors);
   const double bias = MeanOf(tally.signed_errors);
-  const double p95 = QuantileOf(tally.errors, 0.95);
+  const double p95 = Quantile(tally.errors, 0.95);
   if (flags.json) {
     printf(
         "%s{\"statistic\":\"%s\",\"fraction\":%g,\"confidence\":%g,\"seeds\":%d,"
         "\"lengths\":\"%s\",\"drift\":\"%s\",\"coverage\":%.4f,\"median_half_width\":%.6f,"
         "\"mean_error\":%.6f,\"p95_error\":%.6f,\"max_error\":%.6f,\"bias\":%.6f}",
         first ? "" : ",\n ", what.c_str(), fraction, confidence, n, flags.lengths.c_str(),
-        drift.c_str(), coverage, half_width, mean_error, p95, QuantileOf(tally.errors, 1), bias);
+        drift.c_str(), coverage, half_width, mean_error, p95, Quantile(tally.errors, 1), bias);
   } else {
     printf(
         "%-13s %-6s at %4.1f %%: %.1f %% interval covers %5.1f %%, median half-width %.3f %%, "
         "error mean %.3f %%, p95 %.3f %%, max %.3f %%, bias %+.3f %%\n",
         what.c_str(), drift.c_str(), 100 * fraction, 100 * confidence, 100 * coverage,
-        100 * half_width, 100 * mean_error, 100 * p95, 100 * QuantileOf(tally.errors, 1),
-        100 * bias);
+        100 * half_width, 100 * mean_error, 100 * p95, 100 * Quantile(tally.errors, 1), 100 * bias);
   }
 }
 

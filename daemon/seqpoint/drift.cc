@@ -6,6 +6,7 @@
 #include <functional>
 
 #include "daemon/base/linear_solver.h"
+#include "daemon/base/statistics.h"
 
 namespace seqpoint {
 namespace {
@@ -343,10 +344,8 @@ Level DriftAt(const BlockTrace& trace, const Quadratic& curve, uint64_t iteratio
     levels.push_back(b.time_ns / here * expected / time - 1);
     iterations += b.count;
   }
-  const auto middle = levels.begin() + static_cast<ptrdiff_t>(count / 2);
-  std::nth_element(levels.begin(), middle, levels.end());
   // A median scatters as the mean of fewer does.
-  return {*middle, count > 1 ? iterations * 2 / M_PI : iterations};
+  return {Median(std::move(levels)), count > 1 ? iterations * 2 / M_PI : iterations};
 }
 
 double DriftVariance(const BlockTrace& trace, const Quadratic& curve, double noise) {

@@ -151,19 +151,6 @@ void BM_AnalyzeLog(benchmark::State& state) {
 }
 BENCHMARK(BM_AnalyzeLog)->Arg(10'000)->Arg(1'000'000)->Unit(benchmark::kMillisecond);
 
-void BM_ChooseKey(benchmark::State& state) {
-  std::mt19937 random(1);
-  std::vector<int64_t> features;
-  std::vector<double> times;
-  for (int i = 0; i < 512; ++i) {
-    for (int f = 0; f < 32; ++f) features.push_back(static_cast<int64_t>(random() % 500));
-    const int64_t* row = &features[32 * i];
-    times.push_back(static_cast<double>(1000 + 3 * row[20] + row[9]));
-  }
-  for (auto _ : state) benchmark::DoNotOptimize(ChooseKey(features, 32, times));
-}
-BENCHMARK(BM_ChooseKey)->Unit(benchmark::kMillisecond);
-
 }  // namespace
 }  // namespace seqpoint
 

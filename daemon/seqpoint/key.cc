@@ -5,6 +5,7 @@
 #include <numeric>
 #include <random>
 
+#include "daemon/base/statistics.h"
 #include "daemon/seqpoint/cells.h"
 #include "daemon/seqpoint/cost_curve.h"
 
@@ -19,24 +20,10 @@ constexpr double kCutDeviations = 4;
 constexpr int kFolds = 5;
 constexpr double kPerCell = 8;
 constexpr int kMaxCells = 128;
-// A second dimension must explain this much more to be worth having; an earlier feature may
-// explain this much less.
-constexpr double kGainOfSecond = 0.015;
-constexpr double kNearlyEqual = 0.01;
-constexpr int kPairedFeatures = 6;
-
-// In 0..1 of the sorted values.
-double QuantileOf(std::vector<double> values, double share) {
-  const size_t at = std::min(values.size() - 1, static_cast<size_t>(share * values.size()));
-  std::nth_element(values.begin(), values.begin() + at, values.end());
-  return values[at];
-}
-
 double RobustVariation(absl::Span<const double> times) {
-  std::vector<double> values(times.begin(), times.end());
-  const double median = QuantileOf(values, 0.5);
-  for (double& v : values) v = std::abs(v - median);
-  return 1.4826 * QuantileOf(std::move(values), 0.5) / median;
+  const std::vector<double> values(times.begin(), times.end());
+  const double median = Median(values);
+  return MedianDeviation(values, median) / median;
 }
 
 // Folds of equal size in an order that has nothing to do with time.
@@ -51,8 +38,7 @@ std::vector<int> Folds(size_t n) {
 // Where absolute deviations are cut: beyond four of their robust standard deviations, but never
 // more than the largest 2 %. Normal noise is thus not cut at all.
 double BoundOf(const std::vector<double>& deviations) {
-  return std::max(QuantileOf(deviations, 1 - kCut),
-                  kCutDeviations * 1.4826 * QuantileOf(deviations, 0.5));
+  return std::max(Quantile(deviations, 1 - kCut), kCutDeviations * 1.4826 * Median(deviations));
 }
 
 // What the iterations with positive weights take, by key: a robust quadratic plus means of cells,
@@ -167,86 +153,6 @@ KeyFit FitKey(absl::Span<const Key> keys, absl::Span<const double> times_ns) {
   fit.explained = ExplainedShare(keys, times_ns);
   fit.verdict = Judge(keys.size(), fit.explained, fit.robust_variation);
   return fit;
-}
-
-KeyChoice ChooseKey(absl::Span<const int64_t> features, int feature_count,
-                    absl::Span<const double> times_ns) {
-  const size_t n = times_ns.size();
-  KeyChoice choice;
-  if (n < 2) return choice;
-  choice.fit.robust_variation = RobustVariation(times_ns);
-  const auto value = [&](size_t row, int feature) {
-    return features[row * feature_count + feature];
-  };
-  const auto share = [&](int first, int second) {
-    std::vector<Key> keys(n);
-    for (size_t i = 0; i < n; ++i) {
-      keys[i] = {value(i, first), second < 0 ? 0 : value(i, second)};
-    }
-    return ExplainedShare(keys, times_ns);
-  };
-
-  struct Single {
-    int feature;
-    double explained;
-  };
-  std::vector<Single> singles;
-  for (int f = 0; f < feature_count; ++f) {
-    bool varies = false, negative = false;
-    for (size_t i = 0; i < n; ++i) {
-      varies |= value(i, f) != value(0, f);
-      negative |= value(i, f) < 0;
-    }
-    if (varies && !negative) singles.push_back({f, share(f, -1)});
-  }
-  if (singles.empty()) {
-    choice.fit.verdict = Judge(n, 0, choice.fit.robust_variation);
-    return choice;
-  }
-  double best_single = 0;
-  for (const Single& s : singles) best_single = std::max(best_single, s.explained);
-  for (const Single& s : singles) {
-    if (s.explained < best_single - kNearlyEqual) continue;
-    choice.features = {s.feature};
-    choice.fit.explained = s.explained;
-    break;
-  }
-
-  // A pair is looked for among the best alone, and between the chosen one and every other.
-  std::vector<Single> ranked = singles;
-  std::stable_sort(ranked.begin(), ranked.end(),
-                   [](const Single& a, const Single& b) { return a.explained > b.explained; });
-  ranked.erase(ranked.begin() + std::min<ptrdiff_t>(std::ssize(ranked), kPairedFeatures),
-               ranked.end());
-  const auto is_ranked = [&](int feature) {
-    return std::any_of(ranked.begin(), ranked.end(),
-                       [&](const Single& s) { return s.feature == feature; });
-  };
-  const int chosen = choice.features[0];
-  struct Pair {
-    int first, second;
-    double explained;
-  };
-  std::vector<Pair> pairs;
-  double best_pair = 0;
-  for (size_t a = 0; a < singles.size(); ++a) {
-    for (size_t b = a + 1; b < singles.size(); ++b) {
-      const int first = singles[a].feature, second = singles[b].feature;
-      if (first != chosen && second != chosen && !(is_ranked(first) && is_ranked(second))) continue;
-      pairs.push_back({first, second, share(first, second)});
-      best_pair = std::max(best_pair, pairs.back().explained);
-    }
-  }
-  if (best_pair > best_single + kGainOfSecond) {
-    for (const Pair& p : pairs) {
-      if (p.explained < best_pair - kNearlyEqual / 2) continue;
-      choice.features = {p.first, p.second};
-      choice.fit.explained = p.explained;
-      break;
-    }
-  }
-  choice.fit.verdict = Judge(n, choice.fit.explained, choice.fit.robust_variation);
-  return choice;
 }
 
 }  // namespace seqpoint

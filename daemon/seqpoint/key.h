@@ -54,18 +54,6 @@ struct KeyFit {
 // and finite.
 KeyFit FitKey(absl::Span<const Key> keys, absl::Span<const double> times_ns);
 
-struct KeyChoice {
-  std::vector<int> features;  // indices, one or two; empty when no feature varies
-  KeyFit fit;
-};
-
-// Chooses the smallest subset of at most two features that explains the times. `features` is
-// row-major: times_ns.size() rows of `feature_count` values; columns are in the order of
-// preference (earlier in the iteration, cheaper to read), which decides between near equals.
-// Columns with negative values are passed over.
-KeyChoice ChooseKey(absl::Span<const int64_t> features, int feature_count,
-                    absl::Span<const double> times_ns);
-
 }  // namespace seqpoint
 
 #endif  // DAEMON_SEQPOINT_KEY_H_

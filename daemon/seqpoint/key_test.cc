@@ -3,14 +3,10 @@
 #include <cmath>
 #include <random>
 
-#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
 namespace seqpoint {
 namespace {
-
-using ::testing::ElementsAre;
-using ::testing::IsEmpty;
 
 class LengthsAndNoise {
  public:
@@ -120,60 +116,6 @@ TEST(FitKeyTest, HugeLengths) {
     times.push_back(static_cast<double>(keys[i].first - 999'999'000));
   }
   EXPECT_GT(FitKey(keys, times).explained, 0.99);
-}
-
-// Rows: batch size (constant), noise, target length, source length, twice the source length.
-TEST(ChooseKeyTest, TakesTheTwoLengthsThatMatter) {
-  LengthsAndNoise log(4);
-  std::vector<int64_t> features;
-  std::vector<double> times;
-  for (int i = 0; i < 500; ++i) {
-    const int64_t source = log.Length(5, 50), target = log.Length(5, 50);
-    for (int64_t f : {int64_t{64}, log.Length(0, 1000), target, source, 2 * source}) {
-      features.push_back(f);
-    }
-    times.push_back((1e6 + 1e5 * static_cast<double>(source + 2 * target)) * log.Noise(0.01));
-  }
-  const KeyChoice choice = ChooseKey(features, 5, times);
-  EXPECT_THAT(choice.features, ElementsAre(2, 3));
-  EXPECT_GT(choice.fit.explained, 0.95);
-}
-
-TEST(ChooseKeyTest, OneLengthIsEnoughWhereOneExplains) {
-  LengthsAndNoise log(5);
-  std::vector<int64_t> features;
-  std::vector<double> times;
-  for (int i = 0; i < 300; ++i) {
-    const int64_t length = log.Length(5, 200);
-    for (int64_t f : {log.Length(0, 9), length * 4096, length}) features.push_back(f);
-    times.push_back((1e6 + 300.0 * static_cast<double>(length * length)) * log.Noise(0.02));
-  }
-  const KeyChoice choice = ChooseKey(features, 3, times);
-  EXPECT_THAT(choice.features, ElementsAre(1));  // the earlier of two that say the same
-  EXPECT_EQ(choice.fit.verdict, KeyVerdict::kExplained);
-}
-
-TEST(ChooseKeyTest, NothingThatVaries) {
-  const std::vector<int64_t> features(200, 7);
-  std::vector<double> times;
-  LengthsAndNoise log(6);
-  for (int i = 0; i < 100; ++i) times.push_back(log.Noise(0.5));
-  const KeyChoice choice = ChooseKey(features, 2, times);
-  EXPECT_THAT(choice.features, IsEmpty());
-  EXPECT_EQ(choice.fit.verdict, KeyVerdict::kNotExplained);
-}
-
-TEST(ChooseKeyTest, ThirtyTwoFeatures) {
-  LengthsAndNoise log(7);
-  std::vector<int64_t> features;
-  std::vector<double> times;
-  for (int i = 0; i < 256; ++i) {
-    std::vector<int64_t> row;
-    for (int f = 0; f < 32; ++f) row.push_back(log.Length(0, 500));
-    features.insert(features.end(), row.begin(), row.end());
-    times.push_back(static_cast<double>(1000 + 3 * row[20] + row[9]) * log.Noise(0.01));
-  }
-  EXPECT_THAT(ChooseKey(features, 32, times).features, ElementsAre(9, 20));
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "absl/container/flat_hash_set.h"
+#include "daemon/base/statistics.h"
 
 namespace seqpoint {
 namespace {
@@ -60,18 +61,14 @@ std::vector<bool> FindStartUp(absl::Span<const KeyTime> times, absl::Span<const 
     const double usual_ns = Near(others, i).time_ns;
     if (usual_ns > 0) deviations.push_back(std::abs(others[i].time_ns / usual_ns - 1));
   }
-  double gate = kOutlierShare;
-  if (!deviations.empty()) {
-    const auto middle = deviations.begin() + static_cast<ptrdiff_t>(deviations.size() / 2);
-    std::nth_element(deviations.begin(), middle, deviations.end());
-    gate = std::max(gate, kOutlierDeviations * *middle);
-  }
+  const double threshold =
+      std::max(kOutlierShare, kOutlierDeviations * Median(std::move(deviations)));
   for (const size_t i : firsts) {
     const Placed first = place(times[i]);
     const auto [low, high] = std::equal_range(others.begin(), others.end(), first, IsShorter);
     const Placed near = Near(others, static_cast<size_t>(low - others.begin() + (high - low) / 2));
     const double longer = near.length > 0 ? std::max(1.0, first.length / near.length) : 1;
-    start_up[i] = first.time_ns > near.time_ns * longer * longer * (1 + gate);
+    start_up[i] = first.time_ns > near.time_ns * longer * longer * (1 + threshold);
   }
   return start_up;
 }

@@ -5,6 +5,7 @@
 #include <map>
 #include <numeric>
 
+#include "daemon/base/statistics.h"
 #include "daemon/seqpoint/cells.h"
 #include "daemon/seqpoint/sum_firsts.h"
 
@@ -35,11 +36,6 @@ constexpr double kModelPriorNoise = 0.02;
 constexpr double kModelPriorWeight = 6;
 // An iteration takes at least this share of the mean, where none was timed alone.
 constexpr double kLeastShareOfMean = 0.01;
-
-double MedianOf(std::vector<double> values) {
-  std::nth_element(values.begin(), values.begin() + values.size() / 2, values.end());
-  return values[values.size() / 2];
-}
 
 struct Columns {
   std::vector<Key> keys;
@@ -125,10 +121,10 @@ std::vector<bool> FindOutliers(absl::Span<const KeyTime> times) {
     for (int k = begin; k < begin + kNeighbours; ++k)
       near.push_back(times[order[k].second].time_ns);
     const double time = times[order[i].second].time_ns;
-    const double median = MedianOf(std::move(near));
+    const double median = Median(std::move(near));
     deviations[i] = median > 0 ? std::abs(time / median - 1) : 0;
   }
-  const double gate = std::max(kOutlierShare, kOutlierDeviations * MedianOf(deviations));
+  const double gate = std::max(kOutlierShare, kOutlierDeviations * Median(deviations));
   for (int i = 0; i < n; ++i) outliers[order[i].second] = deviations[i] > gate;
   return outliers;
 }

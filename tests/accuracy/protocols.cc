@@ -7,9 +7,9 @@
 #include <optional>
 #include <set>
 
-#include "daemon/seqpoint/baselines.h"
 #include "daemon/seqpoint/engine.h"
 #include "daemon/seqpoint/estimate.h"
+#include "tests/accuracy/baselines/baselines.h"
 
 namespace seqpoint::accuracy {
 namespace {

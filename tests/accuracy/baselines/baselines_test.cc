@@ -1,4 +1,4 @@
-#include "daemon/seqpoint/baselines.h"
+#include "tests/accuracy/baselines/baselines.h"
 
 #include <algorithm>
 #include <cmath>

@@ -2,8 +2,8 @@
 //
 // Threading: free functions without state. A log is that of GroupByKey; weights sum to its
 // iterations.
-#ifndef DAEMON_SEQPOINT_BASELINES_H_
-#define DAEMON_SEQPOINT_BASELINES_H_
+#ifndef TESTS_ACCURACY_BASELINES_BASELINES_H_
+#define TESTS_ACCURACY_BASELINES_BASELINES_H_
 
 #include <cstdint>
 #include <vector>
@@ -39,4 +39,4 @@ std::vector<Cluster> ClusterStem(absl::Span<const KeyTimes> log, int measurement
 
 }  // namespace seqpoint
 
-#endif  // DAEMON_SEQPOINT_BASELINES_H_
+#endif  // TESTS_ACCURACY_BASELINES_BASELINES_H_
