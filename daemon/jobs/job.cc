@@ -24,17 +24,17 @@ namespace {
 
 constexpr int64_t kMaxRepeated = 200'000;  // iterations that a resumed run may do again
 // The micro-batches of an iteration, where their lengths are known.
-std::vector<Part> PartsOf(const FinishedIteration& iteration, const abi::Rule& rule) {
+std::vector<MicroBatch> MicroBatchesOf(const FinishedIteration& iteration, const abi::Rule& rule) {
   constexpr auto kGraph = static_cast<uint8_t>(abi::Op::kGraphLaunch);
   const bool graphs =
       rule.boundary.op == kGraph || rule.confirm.op == kGraph || rule.step.op == kGraph;
-  std::vector<Part> parts;
+  std::vector<MicroBatch> parts;
   for (const auto& [first, second] : iteration.micro_lengths) {
     parts.push_back({{first, rule.length_count > 1 ? second : 0}});
   }
   if (graphs && !parts.empty()) {
-    parts.front().kind = Part::Kind::kFirst;
-    parts.back().kind = Part::Kind::kLast;
+    parts.front().kind = MicroBatch::Kind::kFirst;
+    parts.back().kind = MicroBatch::Kind::kLast;
   }
   return parts;
 }
@@ -117,7 +117,7 @@ void Job::AddSteps(const std::set<int32_t>& live_ranks) {
                                              .rest_ns = step.rest_ns,
                                              .distorted = step.distorted,
                                              .measured = step.measured,
-                                             .first = step.first,
+                                             .cold = step.first,
                                              .combined = rule_ && abi::SumsLengths(rule_->rule)});
     rows_.iterations.push_back(
         {.job_id = row_.job_id,
@@ -613,14 +613,14 @@ void Job::OnFinished(Process& process, const FinishedIteration& iteration) {
     row.flags |= kIterationLate;
   const bool sums = rule_ && abi::SumsLengths(rule_->rule);
   for (int i = 0; i < row.length_count; ++i) row.length[i] = iteration.length[i];
-  // That a sum is new says nothing: kernels run on the lengths of micro-batches.
-  std::vector<Part> parts;
-  if (sums && known) parts = PartsOf(iteration, rule_->rule);
+  // That a sum is new says nothing: kernels run on the lengths of micro-steps.
+  std::vector<MicroBatch> parts;
+  if (sums && known) parts = MicroBatchesOf(iteration, rule_->rule);
   bool first = false;
   if (!sums && known) {
     first = process.seen.Add({{iteration.length[0], iteration.length[1]}}, dimensions);
   }
-  for (const Part& part : parts) first |= process.seen.Add(part, dimensions);
+  for (const MicroBatch& part : parts) first |= process.seen.Add(part, dimensions);
   if (first) row.flags |= kIterationFirst;
   if (first && processes_.size() > 1) process.control_made = 0;
   rows_.iterations.push_back(row);
@@ -657,16 +657,16 @@ void Job::OnFinished(Process& process, const FinishedIteration& iteration) {
                          .distorted = iteration.distorted,
                          .measured = iteration.config_id != 0,
                          .redone = redone,
-                         .first = first,
+                         .cold = first,
                          .combined = sums,
-                         .parts = std::move(parts)};
+                         .micro_batches = std::move(parts)};
   if (known && dimensions > 0) sample.key.first = iteration.length[0];
   if (known && dimensions > 1) sample.key.second = iteration.length[1];
   engine.AddIteration(sample);
   if (redone || sample.time_ns > 0 || (dimensions > 0 && !known)) {
     process.untimed.clear();
   } else {
-    process.untimed.push_back({sample.iteration, sample.key, sample.first});
+    process.untimed.push_back({sample.iteration, sample.key, sample.cold});
   }
   if (iteration.stretch > 0 && iteration.stretch <= process.untimed.size()) {
     static_assert(IterationBuilder::kMaxStretch <= kMaxStretch);

@@ -7,6 +7,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "daemon/seqpoint/engine_codec.h"
 
 namespace seqpoint::jobs {
 namespace {
@@ -33,8 +34,8 @@ absl::Status Named(std::string_view part, const absl::Status& status) {
 absl::Status LoadCurrent(std::string_view part, const PartLog::Content& content,
                          RunEngine& engine) {
   absl::Status status = content.base.empty() ? absl::OkStatus() : engine.Restore(content.base);
-  if (status.ok()) status = engine.current().Replay(content.added);
-  if (status.ok()) engine.current().KeepLog();
+  if (status.ok()) status = ReplayCalls(content.added, engine.current());
+  if (status.ok()) engine.current().KeepCalls();
   return Named(part, status);
 }
 
@@ -42,7 +43,7 @@ absl::Status LoadCurrent(std::string_view part, const PartLog::Content& content,
 
 void JobEngines::Split(const RankTable& ranks) {
   work_ = steps_.Copy();
-  work_->current().KeepLog();
+  work_->current().KeepCalls();
   work_log_.Restart();
   builder_ = StepBuilder(ranks.next_numbers());
   next_sample_ = std::max(next_sample_, static_cast<uint64_t>(ranks.LargestNextNumber()));
@@ -74,10 +75,12 @@ void JobEngines::StoreWhole() {
 void JobEngines::Store(int64_t job_id, int32_t version, bool changed, std::vector<StateRow>& rows) {
   if (changed) {
     steps_log_.Write(
-        job_id, version, steps_.current().TakeLog(), [&] { return steps_.Serialize(); }, rows);
+        job_id, version, SerializeCalls(steps_.current().TakeCalls()),
+        [&] { return steps_.Serialize(); }, rows);
     if (work_) {
       work_log_.Write(
-          job_id, version, work_->current().TakeLog(), [&] { return work_->Serialize(); }, rows);
+          job_id, version, SerializeCalls(work_->current().TakeCalls()),
+          [&] { return work_->Serialize(); }, rows);
     }
   }
   StoreClosedEngines(steps_, kClosedPart, job_id, version, stored_closed_, rows);

@@ -22,7 +22,7 @@ Estimate Sum(const Estimate& a, const Estimate& b) {
 void RunEngine::Close() {
   closed_iterations_ += static_cast<int64_t>(current_.Totals().iterations);
   closed_.push_back(std::exchange(current_, OnlineEngine()));
-  current_.KeepLog();
+  current_.KeepCalls();
 }
 
 absl::Status RunEngine::SetHorizon(Horizon horizon) {
@@ -138,14 +138,14 @@ RunEngine RunEngine::Copy() const {
 }
 
 absl::Status RunEngine::Restore(std::string_view state) {
-  absl::StatusOr<OnlineEngine> engine = OnlineEngine::Parse(state);
+  absl::StatusOr<OnlineEngine> engine = ParseEngine(state);
   if (!engine.ok()) return engine.status();
   current_ = *std::move(engine);
   return absl::OkStatus();
 }
 
 absl::Status RunEngine::RestoreClosed(std::string_view state) {
-  absl::StatusOr<OnlineEngine> engine = OnlineEngine::Parse(state);
+  absl::StatusOr<OnlineEngine> engine = ParseEngine(state);
   if (!engine.ok()) return engine.status();
   closed_iterations_ += static_cast<int64_t>(engine->Totals().iterations);
   closed_.push_back(*std::move(engine));

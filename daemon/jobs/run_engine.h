@@ -17,13 +17,14 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "daemon/seqpoint/engine.h"
+#include "daemon/seqpoint/engine_codec.h"
 
 namespace seqpoint::jobs {
 
 class RunEngine {
  public:
-  // The current engine keeps a log (OnlineEngine::TakeLog) from its beginning.
-  RunEngine() { current_.KeepLog(); }
+  // The current engine notes its calls (OnlineEngine::TakeCalls) from its beginning.
+  RunEngine() { current_.KeepCalls(); }
 
   OnlineEngine& current() { return current_; }
   const OnlineEngine& current() const { return current_; }
@@ -49,8 +50,8 @@ class RunEngine {
   RunEngine Copy() const;  // to be asked; it keeps no log
 
   // The state of the current engine, and of closed engine `index`, which never changes.
-  std::string Serialize() const { return current_.Serialize(); }
-  std::string SerializeClosed(int index) const { return closed_[index].Serialize(); }
+  std::string Serialize() const { return SerializeEngine(current_); }
+  std::string SerializeClosed(int index) const { return SerializeEngine(closed_[index]); }
   // In order: the closed engines, then the current one, which keeps no log from there.
   absl::Status Restore(std::string_view state);
   absl::Status RestoreClosed(std::string_view state);

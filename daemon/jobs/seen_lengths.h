@@ -15,7 +15,7 @@ namespace seqpoint::jobs {
 class SeenLengths {
  public:
   // True when one of its lengths is new in its place of an iteration.
-  bool Add(const Part& part, int dimensions) {
+  bool Add(const MicroBatch& part, int dimensions) {
     auto* const seen = seen_[static_cast<size_t>(part.kind)];
     bool first = false;
     if (dimensions > 0) first |= seen[0].insert(part.key.first).second;
@@ -31,7 +31,7 @@ class SeenLengths {
   void Load(const OnlineEngine& engine) {
     for (int kind = 0; kind < kKinds; ++kind) {
       for (int i = 0; i < 2; ++i) {
-        for (const int64_t length : engine.SeenLengths(i, static_cast<Part::Kind>(kind))) {
+        for (const int64_t length : engine.SeenLengths(i, static_cast<MicroBatch::Kind>(kind))) {
           seen_[kind][i].insert(length);
         }
       }
@@ -39,7 +39,7 @@ class SeenLengths {
   }
 
  private:
-  static constexpr int kKinds = 3;  // Part::Kind
+  static constexpr int kKinds = 3;  // MicroBatch::Kind
 
   absl::flat_hash_set<int64_t> seen_[kKinds][2];
 };

@@ -9,7 +9,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
-#include "daemon/seqpoint/drift.h"
+#include "daemon/seqpoint/drift_estimate.h"
 #include "daemon/seqpoint/start_up.h"
 #include "daemon/seqpoint/time_model.h"
 
@@ -467,7 +467,7 @@ Stationarity CheckStationarity(const RunLog& log, absl::Span<const KeyTimes> by_
   const double variance = DriftVariance(trace, curve, std::sqrt(square / n));
   const double chance = square / n * std::sqrt(2 * static_cast<double>(trace.blocks().size())) / n;
   result.drift = variance > kBeyondChance * chance ? std::sqrt(variance) : 0;
-  result.moving = KeyMovement(trace, curve, m2 / n).moving();
+  result.moving = EstimateKeyDrift(trace, curve, m2 / n).moving();
   return result;
 }
 

@@ -100,7 +100,7 @@ TEST_P(AnalyzeLogTest, IsSound) {
     for (const int points : {0, 1, 5, 64}) {
       const LogAnalysis a = AnalyzeLog(log, &log, {.points = points});
       ExpectSound(a, log);
-      EXPECT_LE(Measurements(a.selection),
+      EXPECT_LE(MeasurementsOf(a.selection),
                 std::min<int>(points == 0 ? 16 : points, static_cast<int>(log.size())));
       ASSERT_TRUE(a.speedup);
       EXPECT_NEAR(a.speedup->all.value, 1, 1e-9);
@@ -157,7 +157,7 @@ TEST_P(AnalyzeLogTest, MoreMeasurementsMakeIntervalsNarrower) {
   double before = INFINITY;
   for (const int m : {1, 2, 4, 8, 16, 32, 64, 128, 129, 200, 256, 400, 1'000}) {
     const Selection selection = SelectPoints(groups, m);
-    EXPECT_EQ(Measurements(selection), m);
+    EXPECT_EQ(MeasurementsOf(selection), m);
     EXPECT_NEAR(Weights(selection), 3'000, 1e-6);
     EXPECT_LT(ReachOf(selection, 0.95), before) << m;
     before = ReachOf(selection, 0.95);
@@ -169,7 +169,7 @@ TEST_P(AnalyzeLogTest, TheFewestMeasurementsThatMeetTheTarget) {
   for (const double target : {0.02, 0.01, 0.005, 0.004}) {
     const Selection selection = SelectForError(groups, target, 0.95);
     EXPECT_LE(ReachOf(selection, 0.95), target);
-    for (int fewer = 1; fewer < Measurements(selection); ++fewer) {
+    for (int fewer = 1; fewer < MeasurementsOf(selection); ++fewer) {
       EXPECT_GT(ReachOf(SelectPoints(groups, fewer), 0.95), target) << fewer;
     }
   }
@@ -182,7 +182,7 @@ TEST(SelectForErrorTest, NeverAsksForMoreThanTheRunHas) {
     const std::vector<KeyTimes> groups =
         Grouped(MakeLog(iterations, {.iterations = iterations, .noise = 0.2}));
     const Selection selection = SelectForError(groups, 1e-9, 0.95);
-    EXPECT_LE(Measurements(selection), iterations);
+    EXPECT_LE(MeasurementsOf(selection), iterations);
     EXPECT_NEAR(Weights(selection), iterations, 1e-6);
   }
 }
@@ -191,7 +191,7 @@ TEST(SelectForErrorTest, MoreConfidenceNeedsMoreMeasurements) {
   const std::vector<KeyTimes> groups = Grouped(MakeLog(3, {.iterations = 2'000}));
   int before = 0;
   for (const double confidence : {0.5, 0.8, 0.95, 0.999}) {
-    const int needed = Measurements(SelectForError(groups, 0.005, confidence));
+    const int needed = MeasurementsOf(SelectForError(groups, 0.005, confidence));
     EXPECT_GT(needed, before);
     before = needed;
   }

@@ -327,12 +327,12 @@ CostCurve CostCurve::Fit(std::vector<CurvePoint> points, absl::Span<const Terms>
 
 std::vector<Normal> CostCurve::Sum(absl::Span<const CurveTarget> targets) const {
   // Σ w·s·(ratio + norm·h): the linear part of h needs Σ w·s·row, the process the mass and centre
-  // of each cell.
-  struct Cell {
+  // of each bin.
+  struct Bin {
     double mass = 0;
     Point centre = {0, 0};
   };
-  std::vector<Cell> cells;
+  std::vector<Bin> bins;
   Row row_sum = {};
   double mass = 0, square_mass = 0;
   for (const CurveTarget& t : targets) {
@@ -342,14 +342,14 @@ std::vector<Normal> CostCurve::Sum(absl::Span<const CurveTarget> targets) const 
     square_mass += m * t.scale;
     const Row row = RowOf(QuadraticTerms(t.point), t.scale);
     for (int k = 0; k < kColumns; ++k) row_sum[k] += m * row[k];
-    if (t.cell >= static_cast<int>(cells.size())) cells.resize(t.cell + 1);
-    Cell& cell = cells[t.cell];
-    cell.mass += m;
-    for (int d = 0; d < 2; ++d) cell.centre[d] += m * t.point[d];
+    if (t.bin >= static_cast<int>(bins.size())) bins.resize(t.bin + 1);
+    Bin& bin = bins[t.bin];
+    bin.mass += m;
+    for (int d = 0; d < 2; ++d) bin.centre[d] += m * t.point[d];
   }
-  std::erase_if(cells, [](const Cell& cell) { return !(cell.mass > 0); });
-  for (Cell& cell : cells) {
-    for (int d = 0; d < 2; ++d) cell.centre[d] /= cell.mass;
+  std::erase_if(bins, [](const Bin& bin) { return !(bin.mass > 0); });
+  for (Bin& bin : bins) {
+    for (int d = 0; d < 2; ++d) bin.centre[d] /= bin.mass;
   }
   const double expected = ratio_ * mass;
   if (components_.empty()) return {{1, expected, 0}};
@@ -369,17 +369,17 @@ std::vector<Normal> CostCurve::Sum(absl::Span<const CurveTarget> targets) const 
         prepared = true;
         reach = r;
         self = 0;
-        for (size_t a = 0; a < cells.size(); ++a) {
+        for (size_t a = 0; a < bins.size(); ++a) {
           for (size_t b = 0; b < a; ++b) {
-            self += 2 * cells[a].mass * cells[b].mass *
-                    Correlation(cells[a].centre, cells[b].centre, reach);
+            self += 2 * bins[a].mass * bins[b].mass *
+                    Correlation(bins[a].centre, bins[b].centre, reach);
           }
-          self += cells[a].mass * cells[a].mass;
+          self += bins[a].mass * bins[a].mass;
         }
         for (int i = 0; i < n; ++i) {
           cross[i] = 0;
-          for (const Cell& cell : cells) {
-            cross[i] += cell.mass * Correlation(points_[i].point, cell.centre, reach);
+          for (const Bin& bin : bins) {
+            cross[i] += bin.mass * Correlation(points_[i].point, bin.centre, reach);
           }
         }
       }

@@ -31,6 +31,8 @@ struct KeyScale {
   Point unit = {1, 1};
   bool two_dimensional = false;
 
+  bool operator==(const KeyScale&) const = default;
+
   static KeyScale Of(absl::Span<const Key> keys, absl::Span<const double> mass);
   Point operator()(const Key& key) const {
     return {(static_cast<double>(key.first) - centre[0]) / unit[0],
@@ -49,6 +51,8 @@ struct Quadratic {
   KeyScale scale;
   Terms coefficients = {1};
   double floor = 1;  // values are never below: a cost is positive
+
+  bool operator==(const Quadratic&) const = default;
 
   double operator()(const Key& key) const {
     return std::max(floor, OfTerms(QuadraticTerms(scale(key))));
@@ -94,17 +98,17 @@ double BoundedBelow(const Quadratic& curve, const Key& lowest, const Key& key);
 std::optional<CurvePoint> ExpectedBelow(const Quadratic& curve, const Key& lowest, const Key& key,
                                         double scale, double ratio, double doubts);
 
-// A sum over keys: Σ weight · value(key). `cell` groups neighbours for the smooth part only.
+// A sum over keys: Σ weight · value(key). `bin` groups neighbours for the smooth part only.
 struct CurveTarget {
   Point point;
   double scale = 1;
   double weight = 0;
-  int cell = 0;
+  int bin = 0;
 };
 
 class CostCurve {
  public:
-  // `scale` gave the points their places. At most a few hundred points: O(points^3) for each cell
+  // `scale` gave the points their places. At most a few hundred points: O(points^3) for each point
   // of the grid. With `noise` >= 0 the noise of one observation relative to its scale is known,
   // otherwise it is weighed too.
   static CostCurve Fit(std::vector<CurvePoint> points, const KeyScale& scale, double noise);

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <random>
 
-#include "daemon/seqpoint/cells.h"
+#include "daemon/seqpoint/bins.h"
 #include "daemon/seqpoint/interval.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -40,39 +40,39 @@ TEST(IntervalTest, CertainValue) {
   EXPECT_EQ(e.high, 42);
 }
 
-TEST(CellsTest, EqualMassIntervalsInOrder) {
+TEST(BinsTest, EqualMassIntervalsInOrder) {
   std::vector<Key> keys;
   for (int i = 0; i < 1000; ++i) keys.push_back({i});
   const std::vector<double> mass(1000, 1.0);
-  const std::vector<int> cells = CutIntoCells(keys, mass, 10);
-  EXPECT_TRUE(std::is_sorted(cells.begin(), cells.end()));
+  const std::vector<int> bins = CutIntoBins(keys, mass, 10);
+  EXPECT_TRUE(std::is_sorted(bins.begin(), bins.end()));
   std::vector<int> sizes(10, 0);
-  for (int cell : cells) ++sizes[cell];
+  for (int bin : bins) ++sizes[bin];
   EXPECT_THAT(sizes, ::testing::Each(::testing::AllOf(::testing::Ge(90), ::testing::Le(110))));
 }
 
-TEST(CellsTest, EqualKeysStayTogether) {
+TEST(BinsTest, EqualKeysStayTogether) {
   const std::vector<Key> keys = {{1, 2}, {3, 4}, {1, 2}, {3, 4}, {1, 2}};
-  const std::vector<int> cells = CutIntoCells(keys, std::vector<double>(5, 1.0), 5);
-  EXPECT_EQ(cells[0], cells[2]);
-  EXPECT_EQ(cells[0], cells[4]);
-  EXPECT_EQ(cells[1], cells[3]);
-  EXPECT_NE(cells[0], cells[1]);
+  const std::vector<int> bins = CutIntoBins(keys, std::vector<double>(5, 1.0), 5);
+  EXPECT_EQ(bins[0], bins[2]);
+  EXPECT_EQ(bins[0], bins[4]);
+  EXPECT_EQ(bins[1], bins[3]);
+  EXPECT_NE(bins[0], bins[1]);
 }
 
-TEST(CellsTest, BoxesDoNotOverlap) {
+TEST(BinsTest, BoxesDoNotOverlap) {
   std::mt19937 random(1);
   std::vector<Key> keys;
   for (int i = 0; i < 2000; ++i) {
     keys.push_back({static_cast<int64_t>(random() % 60), static_cast<int64_t>(random() % 60)});
   }
-  const std::vector<int> cells = CutIntoCells(keys, std::vector<double>(2000, 1.0), 32);
+  const std::vector<int> bins = CutIntoBins(keys, std::vector<double>(2000, 1.0), 32);
   struct Box {
     int64_t low[2] = {INT64_MAX, INT64_MAX}, high[2] = {-1, -1};
   };
   std::vector<Box> boxes(32);
   for (size_t i = 0; i < keys.size(); ++i) {
-    Box& b = boxes[cells[i]];
+    Box& b = boxes[bins[i]];
     const int64_t value[] = {keys[i].first, keys[i].second};
     for (int d = 0; d < 2; ++d) {
       b.low[d] = std::min(b.low[d], value[d]);

@@ -78,158 +78,10 @@ double VarianceWithinRun(Drift kind, double time) {
   return variance / (kGrid * kGrid);
 }
 
-void AddTo(BlockTrace::Block& sum, const BlockTrace::Block& other) {
-  sum.count += other.count;
-  sum.time_ns += other.time_ns;
-  sum.last = std::max(sum.last, other.last);
-  for (int t = 0; t < kTerms; ++t) sum.terms[t] += other.terms[t];
-}
-
-struct Difference {
-  double value;      // right half minus left half
-  double half_size;  // iterations in one half
-  bool coarse;       // spans at least half of the trace
-};
-
-// Differences of neighbouring halves at every scale, finest first, grouped by scale.
-std::vector<std::vector<Difference>> HaarDifferences(
-    absl::Span<const BlockTrace::Block> blocks,
-    const std::function<double(const BlockTrace::Block&)>& level) {
-  std::vector<std::vector<Difference>> scales;
-  for (size_t half = 1; 2 * half <= blocks.size(); half *= 2) {
-    std::vector<Difference> scale;
-    for (size_t at = 0; at + 2 * half <= blocks.size(); at += 2 * half) {
-      BlockTrace::Block sides[2];
-      for (size_t i = 0; i < 2 * half; ++i) {
-        AddTo(sides[i / half], blocks[at + i]);
-      }
-      scale.push_back(
-          {level(sides[1]) - level(sides[0]), sides[0].count, 4 * half >= blocks.size()});
-    }
-    scales.push_back(std::move(scale));
-  }
-  return scales;
-}
-
 // Blocks whose median is the level about an iteration. Slow iterations, and a start at which the
 // profiler still learns, raise one block of these or two: in the demo the first by 0.3 %.
 constexpr size_t kSmoothedBlocks = 5;
-constexpr size_t kStretches = 8;
-constexpr double kOneWay = 0.95;
-
-// 99 % quantile of chi²/n, by Wilson and Hilferty.
-double SignificantRatio(size_t n) {
-  const double c = 2.0 / (9.0 * static_cast<double>(n));
-  return std::pow(1 - c + 2.326 * std::sqrt(c), 3);
-}
-
-Movement MovementOf(absl::Span<const BlockTrace::Block> blocks,
-                    const std::function<double(const BlockTrace::Block&)>& level, double variance) {
-  Movement movement;
-  if (!(variance > 0)) return movement;
-  const auto scales = HaarDifferences(blocks, level);
-  for (const auto& scale : scales) {
-    double square = 0;
-    for (const Difference& d : scale) square += d.value * d.value;
-    square /= static_cast<double>(scale.size());
-    const double half = scale.front().half_size;
-    const double independent = 2 * variance / half;
-    if (square < SignificantRatio(scale.size()) * independent) continue;
-    if (scale.front().coarse) {
-      movement.walk_variance =
-          std::max(movement.walk_variance, (square - independent) / (half * 2 / 3));
-    } else {
-      movement.inflation = std::max(movement.inflation, square / independent);
-    }
-  }
-  // One way all the time: nearly all of at least 8 stretches differ from their neighbour alike.
-  if (!movement.moving()) return movement;
-  for (const auto& scale : scales) {
-    if (scale.size() < kStretches / 2 || scale.size() >= kStretches) continue;
-    double sum = 0, same = 0;
-    for (const Difference& d : scale) sum += d.value;
-    for (const Difference& d : scale) same += d.value * sum > 0;
-    if (same < kOneWay * static_cast<double>(scale.size())) continue;
-    movement.trend = sum / static_cast<double>(scale.size()) / scale.front().half_size;
-  }
-  return movement;
-}
-
 }  // namespace
-
-void BlockTrace::Add(uint64_t iteration, absl::Span<const Key> keys, double time_ns) {
-  if (open_.count == 0 && blocks_.empty()) origin_ = keys.front();
-  // Blocks of very different sizes would be as many times taken for as much of the run.
-  const auto count = static_cast<double>(keys.size());
-  if (count > block_size_) Widen(count);
-  for (const Key& key : keys) {
-    const double x = static_cast<double>(key.first) - static_cast<double>(origin_.first);
-    const double y = static_cast<double>(key.second) - static_cast<double>(origin_.second);
-    const Terms terms = QuadraticTerms({x, y});
-    for (int t = 0; t < kTerms; ++t) open_.terms[t] += terms[t];
-  }
-  open_.count += count;
-  open_.time_ns += time_ns;
-  open_.last = std::max(open_.last, iteration);
-  Push();
-}
-
-// The open block, once it is full.
-void BlockTrace::Push() {
-  if (open_.count < block_size_) return;
-  blocks_.push_back(open_);
-  open_ = {};
-  if (blocks_.size() < kMaxBlocks) return;
-  for (int b = 0; b < kMaxBlocks / 2; ++b) {
-    Block merged = blocks_[2 * b];
-    AddTo(merged, blocks_[2 * b + 1]);
-    blocks_[b] = merged;
-  }
-  blocks_.resize(kMaxBlocks / 2);
-  block_size_ *= 2;
-}
-
-// Blocks of at least `size` iterations from here on, and of those so far.
-void BlockTrace::Widen(double size) {
-  block_size_ = size;
-  const Block open = std::exchange(open_, {});
-  for (const Block& block : std::exchange(blocks_, {})) {
-    AddTo(open_, block);
-    Push();
-  }
-  AddTo(open_, open);
-  Push();
-}
-
-Terms BlockTrace::TermsOf(const Block& block, const KeyScale& s) const {
-  // Terms of the shifted and scaled key from those of the key relative to the origin.
-  const double dx = static_cast<double>(origin_.first) - s.centre[0];
-  const double dy = s.two_dimensional ? static_cast<double>(origin_.second) - s.centre[1] : 0;
-  const double ux = s.unit[0], uy = s.unit[1];
-  const Terms& b = block.terms;
-  const double n = b[0], x = b[1], xx = b[2];
-  const double y = s.two_dimensional ? b[3] : 0;
-  const double xy = s.two_dimensional ? b[4] : 0;
-  const double yy = s.two_dimensional ? b[5] : 0;
-  return {n,
-          (x + n * dx) / ux,
-          (xx + 2 * dx * x + n * dx * dx) / (ux * ux),
-          (y + n * dy) / uy,
-          (xy + dx * y + dy * x + n * dx * dy) / (ux * uy),
-          (yy + 2 * dy * y + n * dy * dy) / (uy * uy)};
-}
-
-double BlockTrace::Expected(const Block& block, const Quadratic& curve) const {
-  return curve.OfTerms(TermsOf(block, curve.scale));
-}
-
-void BlockTrace::Restore(const Key& origin, double block_size, const Block& open,
-                         std::vector<Block> blocks) {
-  origin_ = origin;
-  block_size_ = block_size;
-  open_ = open;
-  blocks_ = std::move(blocks);
-}
 
 std::vector<Normal> ProjectDrift(const BlockTrace& trace, const Quadratic& curve, double noise,
                                  double past, double rest, bool host_times) {
@@ -362,17 +214,6 @@ double DriftVariance(const BlockTrace& trace, const Quadratic& curve, double noi
     square += b.count * std::pow(b.time_ns / here * expected / time - 1, 2) - noise * noise;
   }
   return count > 0 ? std::max(0.0, square / count) : 0;
-}
-
-Movement KeyMovement(const BlockTrace& trace, const Quadratic& curve, double variance) {
-  return MovementOf(
-      trace.blocks(),
-      [&](const BlockTrace::Block& b) { return trace.Expected(b, curve) / b.count; }, variance);
-}
-
-Movement TimeMovement(const BlockTrace& trace, double variance) {
-  return MovementOf(
-      trace.blocks(), [](const BlockTrace::Block& b) { return b.time_ns / b.count; }, variance);
 }
 
 }  // namespace seqpoint

@@ -5,6 +5,7 @@
 #include "benchmark/benchmark.h"
 #include "daemon/seqpoint/analysis.h"
 #include "daemon/seqpoint/engine.h"
+#include "daemon/seqpoint/engine_codec.h"
 
 namespace seqpoint {
 namespace {
@@ -119,9 +120,9 @@ void BM_SerializeAndParse(benchmark::State& state) {
   OnlineEngine engine = Filled(state.range(0));
   size_t bytes = 0;
   for (auto _ : state) {
-    const std::string state_bytes = engine.Serialize();
+    const std::string state_bytes = SerializeEngine(engine);
     bytes = state_bytes.size();
-    benchmark::DoNotOptimize(OnlineEngine::Parse(state_bytes));
+    benchmark::DoNotOptimize(ParseEngine(state_bytes));
   }
   state.counters["bytes"] = static_cast<double>(bytes);
 }

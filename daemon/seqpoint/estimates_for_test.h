@@ -25,7 +25,7 @@ inline double Weights(const Selection& selection) {
   return sum;
 }
 
-inline int Measurements(const Selection& selection) {
+inline int MeasurementsOf(const Selection& selection) {
   int sum = 0;
   for (const SeqPoint& p : selection.points) sum += p.measurements;
   return sum;

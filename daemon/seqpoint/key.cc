@@ -6,7 +6,7 @@
 #include <random>
 
 #include "daemon/base/statistics.h"
-#include "daemon/seqpoint/cells.h"
+#include "daemon/seqpoint/bins.h"
 #include "daemon/seqpoint/cost_curve.h"
 
 namespace seqpoint {
@@ -18,8 +18,8 @@ constexpr double kHardlyVaries = 0.03;
 constexpr double kCut = 0.02;
 constexpr double kCutDeviations = 4;
 constexpr int kFolds = 5;
-constexpr double kPerCell = 8;
-constexpr int kMaxCells = 128;
+constexpr double kPerBin = 8;
+constexpr int kMaxBins = 128;
 double RobustVariation(absl::Span<const double> times) {
   const std::vector<double> values(times.begin(), times.end());
   const double median = Median(values);
@@ -41,13 +41,13 @@ double BoundOf(const std::vector<double>& deviations) {
   return std::max(Quantile(deviations, 1 - kCut), kCutDeviations * 1.4826 * Median(deviations));
 }
 
-// What the iterations with positive weights take, by key: a robust quadratic plus means of cells,
+// What the iterations with positive weights take, by key: a robust quadratic plus means of bins,
 // shrunken by how much they differ beyond chance (one-way random effects).
 class Predictor {
  public:
   Predictor(absl::Span<const Key> keys, absl::Span<const double> times,
-            absl::Span<const double> weights, absl::Span<const int> cells)
-      : curve_(Quadratic::Fit(keys, times, weights)), effects_(kMaxCells, 0.0) {
+            absl::Span<const double> weights, absl::Span<const int> bins)
+      : curve_(Quadratic::Fit(keys, times, weights)), effects_(kMaxBins, 0.0) {
     std::vector<double> residuals(keys.size()), misses;
     for (size_t i = 0; i < keys.size(); ++i) {
       if (weights[i] == 0) continue;
@@ -57,19 +57,19 @@ class Predictor {
       misses.push_back(std::abs(residuals[i]));
     }
     const double bound = BoundOf(misses);
-    std::vector<double> sum(kMaxCells), count(kMaxCells);
+    std::vector<double> sum(kMaxBins), count(kMaxBins);
     double square = 0, total = 0;
     for (size_t i = 0; i < keys.size(); ++i) {
       if (weights[i] == 0) continue;
       const double residual = std::clamp(residuals[i], -bound, bound);
-      sum[cells[i]] += residual;
-      count[cells[i]] += 1;
+      sum[bins[i]] += residual;
+      count[bins[i]] += 1;
       square += residual * residual;
       total += 1;
     }
     double between = 0;
     int used = 0;
-    for (int c = 0; c < kMaxCells; ++c) {
+    for (int c = 0; c < kMaxBins; ++c) {
       if (count[c] == 0) continue;
       between += sum[c] * sum[c] / count[c];
       ++used;
@@ -77,16 +77,16 @@ class Predictor {
     const double within = (square - between) / std::max(1.0, total - used);
     const double effect = std::max(0.0, (between - used * within) / total);
     if (!(effect > 0)) return;
-    for (int c = 0; c < kMaxCells; ++c) effects_[c] = sum[c] / (count[c] + within / effect);
+    for (int c = 0; c < kMaxBins; ++c) effects_[c] = sum[c] / (count[c] + within / effect);
   }
 
-  double operator()(const Key& key, int cell) const {
-    return std::clamp(curve_(key) * (1 + effects_[cell]), low_, high_);
+  double operator()(const Key& key, int bin) const {
+    return std::clamp(curve_(key) * (1 + effects_[bin]), low_, high_);
   }
 
  private:
   Quadratic curve_;
-  std::vector<double> effects_;  // relative, by cell
+  std::vector<double> effects_;  // relative, by bin
   double low_ = INFINITY, high_ = 0;
 };
 
@@ -94,20 +94,19 @@ class Predictor {
 // from what the other folds predict are cut, in the error as in the variance.
 double ExplainedShare(absl::Span<const Key> keys, absl::Span<const double> times) {
   const size_t n = keys.size();
-  const int cell_count =
-      std::clamp(static_cast<int>(static_cast<double>(n) / kPerCell), 4, kMaxCells);
+  const int bin_count = std::clamp(static_cast<int>(static_cast<double>(n) / kPerBin), 4, kMaxBins);
   const std::vector<double> ones(n, 1.0);
-  const std::vector<int> cells = CutIntoCells(keys, ones, cell_count);
+  const std::vector<int> bins = CutIntoBins(keys, ones, bin_count);
   const std::vector<int> folds = Folds(n);
   std::vector<double> predicted(n), deviations(n);
   for (int fold = 0; fold < kFolds; ++fold) {
     std::vector<double> weights(n);
     for (size_t i = 0; i < n; ++i) weights[i] = folds[i] == fold ? 0 : 1;
     if (std::count(weights.begin(), weights.end(), 1.0) == 0) return 0;
-    const Predictor predictor(keys, times, weights, cells);
+    const Predictor predictor(keys, times, weights, bins);
     for (size_t i = 0; i < n; ++i) {
       if (folds[i] != fold) continue;
-      predicted[i] = predictor(keys[i], cells[i]);
+      predicted[i] = predictor(keys[i], bins[i]);
       deviations[i] = std::abs(times[i] / predicted[i] - 1);
     }
   }

@@ -48,7 +48,7 @@ struct KeyFit {
 };
 
 // The share of the variance of `times_ns` that `keys` explain on data that was not fitted: a robust
-// quadratic in the key plus shrunken means of equal-mass cells, five folds. Deviations from what
+// quadratic in the key plus shrunken means of equal-mass bins, five folds. Deviations from what
 // the other folds predict are cut beyond four of their robust standard deviations, at most the
 // largest 2 %, in the error as in the variance. The spans have equal size; times must be positive
 // and finite.

@@ -8,14 +8,14 @@
 #include <numeric>
 
 #include "daemon/base/linear_solver.h"
-#include "daemon/seqpoint/cells.h"
+#include "daemon/seqpoint/bins.h"
 #include "daemon/seqpoint/cost_curve.h"
 
 namespace seqpoint {
 namespace {
 
-constexpr int kMaxAtoms = 128;
-// An atom's noise leans on that of all atoms as on this many iterations.
+constexpr int kMaxGroups = 128;
+// A group's noise leans on that of all groups as on this many iterations.
 constexpr double kNoiseShrinkage = 8;
 constexpr double kFewForNoise = 3;
 // What is assumed of that before anything is known, its weight in iterations, and when the log
@@ -23,7 +23,7 @@ constexpr double kFewForNoise = 3;
 constexpr double kPriorNoise = 0.02;
 constexpr double kPriorWeight = 6;
 constexpr double kEnoughForNoise = 64;
-// An atom with fewer iterations has no level of its own.
+// A group with fewer iterations has no level of its own.
 constexpr double kRare = 8;
 // How much a cost curve may change its shape between choosing and measuring: for 1, then for the
 // cost times each of QuadraticTerms. The first two are no ridge but (all but) constraints: the
@@ -31,21 +31,21 @@ constexpr double kRare = 8;
 constexpr double kShapeChange[] = {1e3, 1e2, 0.05, 0.02, 0.05, 0.02, 0.02};
 constexpr int kShapes = kTerms + 1;
 
-// Total, mean and within-variance of a run of atoms, from prefix sums.
-class AtomSums {
+// Total, mean and within-variance of a run of groups, from prefix sums.
+class GroupSums {
  public:
-  explicit AtomSums(absl::Span<const Atom> atoms) {
+  explicit GroupSums(absl::Span<const LengthGroup> groups) {
     count_.push_back(0);
     cost_.push_back(0);
     square_.push_back(0);
     noise_.push_back(0);
     double total = 0, total_cost = 0;
-    for (const Atom& a : atoms) {
+    for (const LengthGroup& a : groups) {
       total += a.count;
       total_cost += a.count * a.cost;
     }
     const double mean = total > 0 ? total_cost / total : 0;
-    for (const Atom& a : atoms) {
+    for (const LengthGroup& a : groups) {
       const double cost = a.cost - mean;  // keeps the differences of squares exact enough
       count_.push_back(count_.back() + a.count);
       cost_.push_back(cost_.back() + a.count * cost);
@@ -74,14 +74,14 @@ double Distance(const Key& a, const Key& b) {
 }
 
 struct Strata {
-  std::vector<int> ends;  // past the last atom of each
+  std::vector<int> ends;  // past the last group of each
   std::vector<int> sizes;
   std::vector<double> error_at;  // squared, absolute
 };
 
-Strata OptimalStrata(absl::Span<const Atom> atoms, int measurements) {
-  const int n = static_cast<int>(atoms.size());
-  const AtomSums sums(atoms);
+Strata OptimalStrata(absl::Span<const LengthGroup> groups, int measurements) {
+  const int n = static_cast<int>(groups.size());
+  const GroupSums sums(groups);
   const double infinity = std::numeric_limits<double>::infinity();
   std::vector<double> share(measurements + 1);  // of the variance, that so many leave
   for (int h = 1; h <= measurements; ++h) share[h] = 1.0 / h;
@@ -100,7 +100,7 @@ Strata OptimalStrata(absl::Span<const Atom> atoms, int measurements) {
     if (!(costs.variance > 0)) return 1;
     return count < measurements ? std::max(1, static_cast<int>(std::ceil(count))) : measurements;
   };
-  // best[j·width + m]: least variance of the first j atoms with exactly m measurements. What led
+  // best[j·width + m]: least variance of the first j groups with exactly m measurements. What led
   // there is found again on the way back. From 2 on four numbers of measurements at a time, which
   // vectorises; those below 0 are impossible, those above `measurements` lead nowhere.
   constexpr int kBlock = 4;
@@ -192,21 +192,21 @@ Strata OptimalStrata(absl::Span<const Atom> atoms, int measurements) {
 
 // Minimises Σ(w − w⁰)²σ²/w⁰ + Σ_k τ_k²·(misfit of shape k)². With A the rows τ_k·shape, the change
 // is −D⁻¹Aᵀ(I + A·D⁻¹·Aᵀ)⁻¹·(A·w⁰ − target).
-void AdjustWeights(absl::Span<const Atom> atoms, std::vector<Slot>& slots) {
+void AdjustWeights(absl::Span<const LengthGroup> groups, std::vector<StratumSample>& samples) {
   double total = 0, cost = 0;
   std::vector<Key> keys;
   std::vector<double> counts;
-  for (const Atom& a : atoms) {
+  for (const LengthGroup& a : groups) {
     total += a.count;
     cost += a.count * a.cost;
     keys.push_back(a.key);
     counts.push_back(a.count);
   }
-  if (!(total > 0) || !(cost > 0) || slots.size() < 2) return;
+  if (!(total > 0) || !(cost > 0) || samples.size() < 2) return;
   const double mean_cost = cost / total;
   const KeyScale scale = KeyScale::Of(keys, counts);
   using Shape = std::array<double, kShapes>;
-  const auto shape = [&](const Atom& a, bool whole) {
+  const auto shape = [&](const LengthGroup& a, bool whole) {
     Point point = scale(a.key);
     for (int d = 0; d < 2 && whole; ++d) point[d] += a.offset[d] / scale.unit[d];
     const Terms terms = QuadraticTerms(point);
@@ -219,16 +219,16 @@ void AdjustWeights(absl::Span<const Atom> atoms, std::vector<Slot>& slots) {
 
   Shape misfit = {};
   std::vector<double> system(kShapes * kShapes);
-  for (const Atom& a : atoms) {
+  for (const LengthGroup& a : groups) {
     const Shape target = shape(a, /*whole=*/true);
     for (int k = 0; k < kShapes; ++k) misfit[k] -= a.count / total * target[k];
   }
   for (int k = 0; k < kShapes; ++k) system[k * kShapes + k] = 1;
-  std::vector<double> slack(slots.size());  // D⁻¹
+  std::vector<double> slack(samples.size());  // D⁻¹
   std::vector<Shape> shapes;
-  for (size_t i = 0; i < slots.size(); ++i) {
-    const Atom& a = atoms[slots[i].atom];
-    const double weight = slots[i].weight / total;
+  for (size_t i = 0; i < samples.size(); ++i) {
+    const LengthGroup& a = groups[samples[i].group];
+    const double weight = samples[i].weight / total;
     const double noise = std::max(a.noise / mean_cost, 1e-4);
     slack[i] = weight / (noise * noise);
     shapes.push_back(shape(a, /*whole=*/false));
@@ -243,16 +243,16 @@ void AdjustWeights(absl::Span<const Atom> atoms, std::vector<Slot>& slots) {
   SolveLower(system, kShapes, misfit.data());
   SolveUpper(system, kShapes, misfit.data());
   // As much of the change as leaves every weight positive.
-  std::vector<double> change(slots.size());
+  std::vector<double> change(samples.size());
   double step = 1;
-  for (size_t i = 0; i < slots.size(); ++i) {
+  for (size_t i = 0; i < samples.size(); ++i) {
     for (int k = 0; k < kShapes; ++k) change[i] -= total * slack[i] * shapes[i][k] * misfit[k];
     if (!std::isfinite(change[i])) return;
-    if (change[i] < 0) step = std::min(step, -0.9 * slots[i].weight / change[i]);
+    if (change[i] < 0) step = std::min(step, -0.9 * samples[i].weight / change[i]);
   }
   double sum = 0;
-  for (size_t i = 0; i < slots.size(); ++i) sum += slots[i].weight += step * change[i];
-  for (Slot& s : slots) s.weight *= total / sum;
+  for (size_t i = 0; i < samples.size(); ++i) sum += samples[i].weight += step * change[i];
+  for (StratumSample& s : samples) s.weight *= total / sum;
 }
 
 double Total(absl::Span<const KeyTimes> log) {
@@ -346,8 +346,9 @@ Selection SelectPaper(absl::Span<const KeyTimes> log, const PaperOptions& option
   return selection;
 }
 
-std::vector<Atom> BuildAtoms(absl::Span<const KeyTimes> log, int max_atoms,
-                             std::vector<int>* atom_of, const Quadratic* known, double* tails) {
+std::vector<LengthGroup> BuildLengthGroups(absl::Span<const KeyTimes> log, int max_groups,
+                                           std::vector<int>* group_of, const Quadratic* known,
+                                           double* tails) {
   const size_t n = log.size();
   std::vector<Key> keys(n);
   std::vector<double> means(n), counts(n), mass(n), curve_at(n);
@@ -361,13 +362,13 @@ std::vector<Atom> BuildAtoms(absl::Span<const KeyTimes> log, int max_atoms,
     counts[i] = g.count;
     mass[i] = total > 0 ? 0.5 * g.count / count + 0.5 * g.count * g.mean / total : 0;
   }
-  std::vector<int> cell(log.size());
-  if (log.size() <= static_cast<size_t>(max_atoms)) {
-    std::iota(cell.begin(), cell.end(), 0);
+  std::vector<int> bin(log.size());
+  if (log.size() <= static_cast<size_t>(max_groups)) {
+    std::iota(bin.begin(), bin.end(), 0);
   } else {
-    cell = CutIntoCells(keys, mass, max_atoms);
+    bin = CutIntoBins(keys, mass, max_groups);
   }
-  const int cells = cell.empty() ? 0 : 1 + *std::max_element(cell.begin(), cell.end());
+  const int bins = bin.empty() ? 0 : 1 + *std::max_element(bin.begin(), bin.end());
   const Quadratic curve = known != nullptr ? *known : Quadratic::Fit(keys, means, counts);
   for (size_t i = 0; i < n; ++i) curve_at[i] = known != nullptr ? means[i] : curve(keys[i]);
 
@@ -377,9 +378,9 @@ std::vector<Atom> BuildAtoms(absl::Span<const KeyTimes> log, int max_atoms,
     double distance = std::numeric_limits<double>::infinity();
     Key key;
   };
-  std::vector<Sums> sums(cells);
+  std::vector<Sums> sums(bins);
   for (size_t i = 0; i < log.size(); ++i) {
-    Sums& s = sums[cell[i]];
+    Sums& s = sums[bin[i]];
     s.count += counts[i];
     s.expected += counts[i] * curve_at[i];
     s.time += counts[i] * means[i];
@@ -387,13 +388,13 @@ std::vector<Atom> BuildAtoms(absl::Span<const KeyTimes> log, int max_atoms,
     s.sum[1] += counts[i] * static_cast<double>(keys[i].second);
   }
   for (size_t i = 0; i < log.size(); ++i) {
-    Sums& s = sums[cell[i]];
+    Sums& s = sums[bin[i]];
     const double distance = std::abs(curve_at[i] - s.expected / s.count);
     if (distance >= s.distance) continue;
     s.distance = distance;
     s.key = keys[i];
   }
-  // An atom's deviation from the curve leans on zero by as much as noise explains of the deviations
+  // A group's deviation from the curve leans on zero by as much as noise explains of the deviations
   // of all: where the curve fits, by much, where it does not, hardly.
   double within = 0, freedom = 0, deviations = 0;
   for (size_t i = 0; i < log.size(); ++i) {
@@ -412,7 +413,7 @@ std::vector<Atom> BuildAtoms(absl::Span<const KeyTimes> log, int max_atoms,
   const auto level = [&](const Sums& s) {
     if (!(s.expected > 0)) return 1.0;
     double count = s.count, time = s.time, expected = s.expected;
-    // A rare atom goes with the nearest that is not.
+    // A rare group goes with the nearest that is not.
     const Sums* nearest = nullptr;
     if (count < kRare && !curve.scale.two_dimensional) {
       for (const Sums& other : sums) {
@@ -431,11 +432,11 @@ std::vector<Atom> BuildAtoms(absl::Span<const KeyTimes> log, int max_atoms,
   };
   std::vector<double> levels;
   for (const Sums& s : sums) levels.push_back(level(s));
-  // Relative residuals about the curve, corrected by the atom's own level.
+  // Relative residuals about the curve, corrected by the group's own level.
   double squares = 0;
   for (size_t i = 0; i < log.size(); ++i) {
-    Sums& s = sums[cell[i]];
-    const double expected = curve_at[i] * levels[cell[i]];
+    Sums& s = sums[bin[i]];
+    const double expected = curve_at[i] * levels[bin[i]];
     const double miss = means[i] / expected - 1;
     const double square = log[i].m2 / (expected * expected) + counts[i] * miss * miss;
     s.squares += square;
@@ -444,9 +445,9 @@ std::vector<Atom> BuildAtoms(absl::Span<const KeyTimes> log, int max_atoms,
   const double prior = kPriorWeight * std::max(0.0, 1 - count / kEnoughForNoise);
   const double pooled = (squares + prior * kPriorNoise * kPriorNoise) / (count + prior);
   // Where neighbours differ by more than normal noise makes them differ, tails are heavy, and an
-  // atom's own noise says little: whether one of its few iterations was a slow one.
+  // group's own noise says little: whether one of its few iterations was a slow one.
   double differences = 0, normal = 0;
-  for (int c = 0; c + 1 < cells; ++c) {
+  for (int c = 0; c + 1 < bins; ++c) {
     const Sums &a = sums[c], &b = sums[c + 1];
     if (a.count < kFewForNoise || b.count < kFewForNoise) continue;
     differences += std::pow(a.squares / a.count - b.squares / b.count, 2);
@@ -455,107 +456,107 @@ std::vector<Atom> BuildAtoms(absl::Span<const KeyTimes> log, int max_atoms,
   const double heaviness = normal > 0 ? std::max(1.0, differences / normal) : 1.0;
   if (tails != nullptr) *tails = heaviness;
   const double leaning = kNoiseShrinkage * heaviness;
-  std::vector<Atom> atoms(cells);
-  std::vector<int> order(cells);
-  for (int c = 0; c < cells; ++c) {
+  std::vector<LengthGroup> groups(bins);
+  std::vector<int> order(bins);
+  for (int c = 0; c < bins; ++c) {
     const Sums& s = sums[c];
     order[c] = c;
-    atoms[c].key = s.key;
-    atoms[c].count = s.count;
-    atoms[c].cost = s.count > 0 ? s.expected * levels[c] / s.count : curve(s.key);
-    atoms[c].known_from = s.count + shrinkage;
+    groups[c].key = s.key;
+    groups[c].count = s.count;
+    groups[c].cost = s.count > 0 ? s.expected * levels[c] / s.count : curve(s.key);
+    groups[c].known_from = s.count + shrinkage;
     if (s.count > 0) {
-      atoms[c].offset = {s.sum[0] / s.count - static_cast<double>(s.key.first),
-                         s.sum[1] / s.count - static_cast<double>(s.key.second)};
+      groups[c].offset = {s.sum[0] / s.count - static_cast<double>(s.key.first),
+                          s.sum[1] / s.count - static_cast<double>(s.key.second)};
     }
-    atoms[c].noise =
-        atoms[c].cost * std::sqrt((s.squares + leaning * pooled) / (s.count + leaning));
+    groups[c].noise =
+        groups[c].cost * std::sqrt((s.squares + leaning * pooled) / (s.count + leaning));
   }
   if (curve.scale.two_dimensional) {
     std::stable_sort(order.begin(), order.end(),
-                     [&](int a, int b) { return atoms[a].cost < atoms[b].cost; });
+                     [&](int a, int b) { return groups[a].cost < groups[b].cost; });
   }
-  std::vector<Atom> sorted;
-  std::vector<int> place(cells);
+  std::vector<LengthGroup> sorted;
+  std::vector<int> place(bins);
   for (int c : order) {
     place[c] = static_cast<int>(sorted.size());
-    sorted.push_back(atoms[c]);
+    sorted.push_back(groups[c]);
   }
-  if (atom_of != nullptr) {
-    atom_of->clear();
-    for (int c : cell) atom_of->push_back(place[c]);
+  if (group_of != nullptr) {
+    group_of->clear();
+    for (int c : bin) group_of->push_back(place[c]);
   }
   return sorted;
 }
 
-SlotSelection SelectSlots(absl::Span<const Atom> atoms, int measurements) {
-  SlotSelection selection;
+StratumSelection SelectStratumSamples(absl::Span<const LengthGroup> groups, int measurements) {
+  StratumSelection selection;
   double total = 0, total_cost = 0;
-  for (const Atom& a : atoms) {
+  for (const LengthGroup& a : groups) {
     total += a.count;
     total_cost += a.count * a.cost;
   }
   if (!(total > 0) || measurements < 1) return selection;
-  const Strata strata = OptimalStrata(atoms, measurements);
+  const Strata strata = OptimalStrata(groups, measurements);
   for (double variance : strata.error_at) {
     selection.error_at.push_back(total_cost > 0 ? std::sqrt(variance) / total_cost : 0);
   }
-  const AtomSums sums(atoms);
+  const GroupSums sums(groups);
   int begin = 0;
-  double carried = 0;  // what the slots so far stand for and their atoms do not cost
+  double carried = 0;  // what the samples so far stand for and their groups do not cost
   for (size_t h = 0; h < strata.ends.size(); ++h) {
     const int end = strata.ends[h];
-    const int slots = strata.sizes[h];
+    const int samples = strata.sizes[h];
     selection.benefit.push_back(sums.VarianceOfTotal(begin, end));
-    const double mass = sums.Count(begin, end) / slots;
-    int atom = begin;
-    double left = atoms[atom].count;  // of this atom
-    for (int s = 0; s < slots; ++s) {
-      Slot slot{atom, atom, atom, static_cast<int>(h), mass};
+    const double mass = sums.Count(begin, end) / samples;
+    int group = begin;
+    double left = groups[group].count;  // of this group
+    for (int s = 0; s < samples; ++s) {
+      StratumSample sample{group, group, group, static_cast<int>(h), mass};
       double need = mass, cost = 0;
       while (need > 0) {
         const double taken = std::min(need, left);
-        cost += taken * atoms[atom].cost;
+        cost += taken * groups[group].cost;
         need -= taken;
         left -= taken;
-        slot.last_atom = atom;
+        sample.last_group = group;
         if (left > 1e-9 * mass) break;
-        if (atom + 1 == end) break;
-        left = atoms[++atom].count;
+        if (group + 1 == end) break;
+        left = groups[++group].count;
         if (need <= 1e-9 * mass) break;
       }
       const double wanted = cost / mass + carried / mass;
       const auto squared_error = [&](int a) {
-        return std::pow(atoms[a].cost - wanted, 2) + std::pow(atoms[a].noise, 2);
+        return std::pow(groups[a].cost - wanted, 2) + std::pow(groups[a].noise, 2);
       };
-      for (int a = slot.first_atom; a <= slot.last_atom; ++a) {
-        if (atoms[a].count > 0 && squared_error(a) < squared_error(slot.atom)) slot.atom = a;
+      for (int a = sample.first_group; a <= sample.last_group; ++a) {
+        if (groups[a].count > 0 && squared_error(a) < squared_error(sample.group)) sample.group = a;
       }
-      carried += cost - mass * atoms[slot.atom].cost;
-      selection.slots.push_back(slot);
+      carried += cost - mass * groups[sample.group].cost;
+      selection.samples.push_back(sample);
     }
     begin = end;
   }
-  AdjustWeights(atoms, selection.slots);
+  AdjustWeights(groups, selection.samples);
   return selection;
 }
 
 Selection SelectStratified(absl::Span<const KeyTimes> log, int measurements, Measuring measuring) {
   double tails = 1;
-  std::vector<Atom> atoms = BuildAtoms(log, kMaxAtoms, nullptr, nullptr, &tails);
+  std::vector<LengthGroup> groups = BuildLengthGroups(log, kMaxGroups, nullptr, nullptr, &tails);
   if (measuring == Measuring::kWhole) {
-    for (Atom& a : atoms) a.noise /= std::sqrt(std::max(1.0, a.count));
+    for (LengthGroup& a : groups) a.noise /= std::sqrt(std::max(1.0, a.count));
   }
-  const SlotSelection slots = SelectSlots(atoms, measurements);
+  const StratumSelection samples = SelectStratumSamples(groups, measurements);
   std::vector<SeqPoint> points;
-  for (const Slot& s : slots.slots) {
-    const Atom& atom = atoms[s.atom];
-    points.push_back({atom.key, s.weight, 1, atom.cost, atom.noise, atom.known_from});
+  for (const StratumSample& s : samples.samples) {
+    const LengthGroup& group = groups[s.group];
+    points.push_back({group.key, s.weight, 1, group.cost, group.noise, group.known_from});
   }
   Selection selection = Finish(std::move(points));
-  selection.bins = static_cast<int>(slots.benefit.size());
+  selection.bins = static_cast<int>(samples.benefit.size());
   selection.tails = tails;
-  if (!slots.error_at.empty()) selection.error = slots.error_at.back();
+  if (!samples.error_at.empty()) selection.error = samples.error_at.back();
   return selection;
 }
 

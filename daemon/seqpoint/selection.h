@@ -65,8 +65,8 @@ struct PaperOptions {
 Selection SelectPaper(absl::Span<const KeyTimes> log, const PaperOptions& options);
 
 // Neighbouring keys taken together, with what selection needs to know of them.
-struct Atom {
-  Key key;                       // the one whose expected time is nearest to the atom's mean
+struct LengthGroup {
+  Key key;                       // the one whose expected time is nearest to the group's mean
   double count = 0;              // iterations
   double cost = 0;               // expected time of one
   double noise = 0;              // standard deviation of one about it
@@ -74,36 +74,37 @@ struct Atom {
   std::array<double, 2> offset = {0, 0};  // of the mean of its iterations' keys from `key`
 };
 
-// At most `max_atoms` of groups with positive counts, cut where count and time are in balance, in
+// At most `max_groups` of groups with positive counts, cut where count and time are in balance, in
 // the order in which strata are contiguous: by key in one dimension, by expected cost in two.
-// `atom_of`, when given, receives the atom of each group. `known`: the curve whose values the means
-// are, where they are not measured. `tails`: see Selection.
-std::vector<Atom> BuildAtoms(absl::Span<const KeyTimes> log, int max_atoms,
-                             std::vector<int>* atom_of = nullptr, const Quadratic* known = nullptr,
-                             double* tails = nullptr);
+// `group_of`, when given, receives the group of each group. `known`: the curve whose values the
+// means are, where they are not measured. `tails`: see Selection.
+std::vector<LengthGroup> BuildLengthGroups(absl::Span<const KeyTimes> log, int max_groups,
+                                           std::vector<int>* group_of = nullptr,
+                                           const Quadratic* known = nullptr,
+                                           double* tails = nullptr);
 
 // A part of a stratum that gets one measurement.
-struct Slot {
-  int first_atom = 0;
-  int last_atom = 0;
-  int atom = 0;  // the one that stands for it
+struct StratumSample {
+  int first_group = 0;
+  int last_group = 0;
+  int group = 0;  // the one that stands for it
   int stratum = 0;
   double weight = 0;  // iterations
 };
 
-struct SlotSelection {
-  std::vector<Slot> slots;       // in atom order
-  std::vector<double> benefit;   // per stratum: variance of the total at one measurement
-  std::vector<double> error_at;  // [m]: relative standard error with m measurements, from 1
+struct StratumSelection {
+  std::vector<StratumSample> samples;  // in group order
+  std::vector<double> benefit;         // per stratum: variance of the total at one measurement
+  std::vector<double> error_at;        // [m]: relative standard error with m measurements, from 1
 };
 
-// Strata are contiguous in atoms; an exact dynamic program finds the borders and the number of
+// Strata are contiguous in groups; an exact dynamic program finds the borders and the number of
 // measurements in each that minimise the variance of the total (Neyman allocation with finite
-// population correction, integer), then each stratum is cut into slots of equal mass, for each of
-// which the atom stands that is expected to miss its mean least, noise included. Weights are those
-// that minimise variance plus the error of a cost curve that changed its shape. At worst O(atoms^2
+// population correction, integer), then each stratum is cut into samples of equal mass, for each of
+// which the group stands that is expected to miss its mean least, noise included. Weights are those
+// that minimise variance plus the error of a cost curve that changed its shape. At worst O(groups^2
 // · measurements^2); strata that cost more than a whole that was found are passed over.
-SlotSelection SelectSlots(absl::Span<const Atom> atoms, int measurements);
+StratumSelection SelectStratumSamples(absl::Span<const LengthGroup> groups, int measurements);
 
 // How a SeqPoint will be measured: so many single iterations, or all that have its length. Then
 // lengths that occur often are known better, and stand for others rather.

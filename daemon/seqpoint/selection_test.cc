@@ -130,30 +130,30 @@ TEST(SelectPaperTest, ABinIsStoodForByTheKeyNearestToItsMean) {
 
 // ------------------------------------------------- the dynamic program against all possibilities
 
-double VarianceOfTotal(absl::Span<const Atom> atoms, int begin, int end) {
+double VarianceOfTotal(absl::Span<const LengthGroup> groups, int begin, int end) {
   double count = 0, cost = 0, variance = 0;
   for (int a = begin; a < end; ++a) {
-    count += atoms[a].count;
-    cost += atoms[a].count * atoms[a].cost;
+    count += groups[a].count;
+    cost += groups[a].count * groups[a].cost;
   }
   for (int a = begin; a < end; ++a) {
-    variance += atoms[a].count *
-                (std::pow(atoms[a].cost - cost / count, 2) + atoms[a].noise * atoms[a].noise);
+    variance += groups[a].count *
+                (std::pow(groups[a].cost - cost / count, 2) + groups[a].noise * groups[a].noise);
   }
   return count * variance;
 }
 
-// The least variance of atoms from `begin` on with at most `m` measurements, one or more for each
+// The least variance of groups from `begin` on with at most `m` measurements, one or more for each
 // stratum, by trying everything.
-double BestByTrying(absl::Span<const Atom> atoms, int begin, int m) {
-  if (begin == static_cast<int>(atoms.size())) return 0;
+double BestByTrying(absl::Span<const LengthGroup> groups, int begin, int m) {
+  if (begin == static_cast<int>(groups.size())) return 0;
   double best = std::numeric_limits<double>::infinity();
   double count = 0;
-  for (int end = begin + 1; end <= static_cast<int>(atoms.size()); ++end) {
-    count += atoms[end - 1].count;
+  for (int end = begin + 1; end <= static_cast<int>(groups.size()); ++end) {
+    count += groups[end - 1].count;
     for (int h = 1; h <= m; ++h) {
-      const double here = VarianceOfTotal(atoms, begin, end) * std::max(0.0, 1.0 / h - 1 / count);
-      best = std::min(best, here + BestByTrying(atoms, end, m - h));
+      const double here = VarianceOfTotal(groups, begin, end) * std::max(0.0, 1.0 / h - 1 / count);
+      best = std::min(best, here + BestByTrying(groups, end, m - h));
     }
   }
   return best;
@@ -164,24 +164,24 @@ class StrataTest : public ::testing::TestWithParam<int> {};
 TEST_P(StrataTest, AsGoodAsTryingEverything) {
   std::mt19937 random(GetParam());
   std::uniform_real_distribution<double> uniform;
-  std::vector<Atom> atoms;
+  std::vector<LengthGroup> groups;
   double cost = 10, total = 0;
   for (int a = 0; a < 6; ++a) {
     cost += 20 * uniform(random);
-    atoms.push_back(
+    groups.push_back(
         {{a}, 1 + std::floor(30 * uniform(random)), cost, cost * 0.2 * uniform(random)});
-    total += atoms.back().count * cost;
+    total += groups.back().count * cost;
   }
-  const SlotSelection selection = SelectSlots(atoms, 5);
+  const StratumSelection selection = SelectStratumSamples(groups, 5);
   ASSERT_EQ(selection.error_at.size(), 5u);
   for (int m = 1; m <= 5; ++m) {
-    EXPECT_NEAR(selection.error_at[m - 1], std::sqrt(BestByTrying(atoms, 0, m)) / total, 1e-9);
+    EXPECT_NEAR(selection.error_at[m - 1], std::sqrt(BestByTrying(groups, 0, m)) / total, 1e-9);
   }
-  // The slots realise the promised number of measurements and all of the iterations.
-  EXPECT_LE(selection.slots.size(), 5u);
+  // The samples realise the promised number of measurements and all of the iterations.
+  EXPECT_LE(selection.samples.size(), 5u);
   double count = 0, weight = 0;
-  for (const Atom& a : atoms) count += a.count;
-  for (const Slot& s : selection.slots) weight += s.weight;
+  for (const LengthGroup& a : groups) count += a.count;
+  for (const StratumSample& s : selection.samples) weight += s.weight;
   EXPECT_NEAR(weight, count, 1e-6);
 }
 
@@ -205,13 +205,13 @@ TEST(SelectStratifiedTest, MoreMeasurementsMeanLessError) {
 TEST(SelectStratifiedTest, NoOtherStrataAreBetter) {
   for (int seed = 1; seed <= 10; ++seed) {
     const UniformLog log = RandomUniformLog(seed, 80, 6);
-    const std::vector<KeyTimes> groups = GroupByKey(log.keys, log.times);
-    const std::vector<Atom> atoms = BuildAtoms(groups, 128);
-    ASSERT_EQ(atoms.size(), groups.size());
+    const std::vector<KeyTimes> by_key = GroupByKey(log.keys, log.times);
+    const std::vector<LengthGroup> groups = BuildLengthGroups(by_key, 128);
+    ASSERT_EQ(groups.size(), by_key.size());
     double total = 0;
-    for (const Atom& a : atoms) total += a.count * a.cost;
+    for (const LengthGroup& a : groups) total += a.count * a.cost;
     for (int m = 1; m <= 5; ++m) {
-      EXPECT_NEAR(SelectStratified(groups, m).error, std::sqrt(BestByTrying(atoms, 0, m)) / total,
+      EXPECT_NEAR(SelectStratified(by_key, m).error, std::sqrt(BestByTrying(groups, 0, m)) / total,
                   1e-9);
     }
   }
@@ -258,21 +258,21 @@ TEST(SelectionTest, Degenerate) {
 TEST(BuildAtomsTest, MergesNeighboursBeyondTheLimit) {
   std::vector<KeyTimes> log;
   for (int i = 0; i < 5000; ++i) log.push_back({{10 * i}, 1.0 + i % 3, 100.0 + i, 0});
-  std::vector<int> atom_of;
-  const std::vector<Atom> atoms = BuildAtoms(log, 128, &atom_of);
-  EXPECT_LE(atoms.size(), 128u);
-  EXPECT_GE(atoms.size(), 100u);
-  EXPECT_TRUE(std::is_sorted(atom_of.begin(), atom_of.end()));
+  std::vector<int> group_of;
+  const std::vector<LengthGroup> groups = BuildLengthGroups(log, 128, &group_of);
+  EXPECT_LE(groups.size(), 128u);
+  EXPECT_GE(groups.size(), 100u);
+  EXPECT_TRUE(std::is_sorted(group_of.begin(), group_of.end()));
   double count = 0, logged = 0;
-  for (const Atom& a : atoms) count += a.count;
+  for (const LengthGroup& a : groups) count += a.count;
   for (const KeyTimes& g : log) logged += g.count;
   EXPECT_DOUBLE_EQ(count, logged);
 }
 
 TEST(BuildAtomsTest, TwoDimensionsAreOrderedByCost) {
   const UniformLog log = RandomUniformLog(8, 3000, 40, /*two_dimensional=*/true);
-  const std::vector<Atom> atoms = BuildAtoms(GroupByKey(log.keys, log.times), 48);
-  for (size_t a = 1; a < atoms.size(); ++a) EXPECT_LE(atoms[a - 1].cost, atoms[a].cost);
+  const std::vector<LengthGroup> groups = BuildLengthGroups(GroupByKey(log.keys, log.times), 48);
+  for (size_t a = 1; a < groups.size(); ++a) EXPECT_LE(groups[a - 1].cost, groups[a].cost);
 }
 
 }  // namespace

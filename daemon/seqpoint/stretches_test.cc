@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "daemon/seqpoint/engine.h"
+#include "daemon/seqpoint/engine_codec.h"
 #include "daemon/seqpoint/estimates_for_test.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -165,7 +166,7 @@ TEST(StretchTest, AsManyTimesAsWaitForOne) {
   OnlineEngine engine;
   engine.AddIteration({.iteration = 0, .key = {5}});
   engine.AddIteration({.iteration = 1, .key = {6}, .time_ns = 1000});
-  const std::string before = engine.Serialize();
+  const std::string before = SerializeEngine(engine);
   using Stretch = std::vector<StretchIteration>;
   EXPECT_FALSE(engine.AddStretch(Stretch{{0, {5}}, {0, {5}}}, 1000).ok());
   EXPECT_FALSE(engine.AddStretch(Stretch{{1, {6}}}, 1000).ok());
@@ -173,7 +174,7 @@ TEST(StretchTest, AsManyTimesAsWaitForOne) {
   EXPECT_FALSE(engine.AddStretch(Stretch{}, 1000).ok());
   EXPECT_FALSE(engine.AddStretch(Stretch(kMaxStretch + 1, {0, {5}}), 1000).ok());
   EXPECT_FALSE(engine.AddStretch(Stretch{{0, {5}}}, 0).ok());
-  EXPECT_EQ(engine.Serialize(), before);
+  EXPECT_EQ(SerializeEngine(engine), before);
   EXPECT_TRUE(engine.AddStretch(Stretch{{0, {5}}}, 1000).ok());
   EXPECT_FALSE(engine.AddStretch(Stretch{{0, {5}}}, 1000).ok());
 }
@@ -237,16 +238,16 @@ TEST(StretchTest, ASlowStartIsNotMostOfTheRun) {
 TEST(StretchTest, SurvivesARestart) {
   const Training run(3, 400, 0.01);
   OnlineEngine engine;
-  engine.KeepLog();
+  engine.KeepCalls();
   run.Feed(engine, 200, 10);
-  const std::string base = engine.Serialize();
-  engine.TakeLog();
+  const std::string base = SerializeEngine(engine);
+  engine.TakeCalls();
   for (size_t i = 200; i < 210; ++i) engine.AddIteration({.iteration = i, .key = run.keys[i]});
   ASSERT_TRUE(engine.AddStretch(run.Stretch(200, 10), 500'000'000).ok());
-  absl::StatusOr<OnlineEngine> copy = OnlineEngine::Parse(base);
+  absl::StatusOr<OnlineEngine> copy = ParseEngine(base);
   ASSERT_TRUE(copy.ok()) << copy.status();
-  ASSERT_TRUE(copy->Replay(engine.TakeLog()).ok());
-  EXPECT_EQ(copy->Serialize(), engine.Serialize());
+  ASSERT_TRUE(ReplayCalls(SerializeCalls(engine.TakeCalls()), *copy).ok());
+  EXPECT_EQ(SerializeEngine(*copy), SerializeEngine(engine));
   EXPECT_EQ(copy->ProjectTime(0.95).so_far->value, engine.ProjectTime(0.95).so_far->value);
 }
 

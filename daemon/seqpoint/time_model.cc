@@ -6,19 +6,19 @@
 #include <numeric>
 
 #include "daemon/base/statistics.h"
-#include "daemon/seqpoint/cells.h"
-#include "daemon/seqpoint/sum_firsts.h"
+#include "daemon/seqpoint/accumulated_warm_up.h"
+#include "daemon/seqpoint/bins.h"
 
 namespace seqpoint {
 namespace {
 
-constexpr int kMaxModelCells = 48;
-constexpr size_t kMaxOwnCells = 16;  // of keys that the curve misses
+constexpr int kMaxModelBins = 48;
+constexpr size_t kMaxBaselineBins = 16;  // of keys that the curve misses
 constexpr int kNeighbours = 7;
-// Fewer repeated iterations are nothing to hold first occurrences against; as many first
+// Fewer repeated iterations are nothing to hold cold iterations against; as many first
 // occurrences as below, few of which stand out, are ordinary all the same.
 constexpr double kMinRepeated = 5;
-constexpr size_t kManyFirsts = 200;
+constexpr size_t kManyCold = 200;
 // What stands out: this many median absolute deviations, at least this share; more where the curve
 // itself rests on few times.
 constexpr double kCostlyLengthDeviations = 6;
@@ -28,7 +28,7 @@ constexpr double kYoungModelCurve = 16;
 // So many stand out by chance: slow iterations.
 constexpr double kSlowShare = 0.05;
 // A difference between ordinary ones that is worth a stratum of its own.
-constexpr double kMinFirstEffect = 0.01;
+constexpr double kMinWarmUpEffect = 0.01;
 constexpr int kJudgeRounds = 6;
 constexpr size_t kEnoughGroups = 4096;
 // What is assumed of the noise before anything is known, and the weight of that in iterations.
@@ -124,8 +124,8 @@ std::vector<bool> FindOutliers(absl::Span<const KeyTime> times) {
     const double median = Median(std::move(near));
     deviations[i] = median > 0 ? std::abs(time / median - 1) : 0;
   }
-  const double gate = std::max(kOutlierShare, kOutlierDeviations * Median(deviations));
-  for (int i = 0; i < n; ++i) outliers[order[i].second] = deviations[i] > gate;
+  const double threshold = std::max(kOutlierShare, kOutlierDeviations * Median(deviations));
+  for (int i = 0; i < n; ++i) outliers[order[i].second] = deviations[i] > threshold;
   return outliers;
 }
 
@@ -146,28 +146,28 @@ bool TimeModel::IsCostly(double excess_ns, double expected_ns) const {
   if (!(costly_share > 0) || !(excess_ns > 0)) return false;
   if (!(costly_share < 1)) return true;
   const double ordinary = std::pow(spread * expected_ns, 2);
-  const double costly = ordinary + surcharge_variance;
+  const double costly = ordinary + warm_up_cost_variance;
   const double for_costly = std::log(costly_share) - 0.5 * std::log(costly) -
-                            0.5 * std::pow(excess_ns - surcharge_ns, 2) / costly;
+                            0.5 * std::pow(excess_ns - warm_up_cost_ns, 2) / costly;
   const double for_ordinary =
       std::log1p(-costly_share) - 0.5 * std::log(ordinary) - 0.5 * excess_ns * excess_ns / ordinary;
   return for_costly > for_ordinary;
 }
 
-// First occurrences are the only ones of the rarest lengths, so none is thrown away. Those that
-// cost no more than others are times like any other; of the others the mean surcharge is taken off,
-// and they are weighed down by how much that varies.
-void TimeModel::JudgeFirsts(absl::Span<const FirstTime> first, std::vector<KeyTimes>& regular,
-                            absl::Span<const Key> own, std::vector<KeyTime>& stalls) {
-  const size_t n = first.size();
+// Cold iterations are the only ones of the rarest lengths, so none is thrown away. Those that
+// cost no more than others are times like any other; of the others the mean warm_up_cost is taken
+// off, and they are weighed down by how much that varies.
+void TimeModel::JudgeColdIterations(absl::Span<const ColdTime> cold, std::vector<KeyTimes>& regular,
+                                    absl::Span<const Key> own, std::vector<KeyTime>& stalls) {
+  const size_t n = cold.size();
   std::map<Key, double> own_ns;
   for (const KeyTimes& g : regular) {
     if (std::binary_search(own.begin(), own.end(), g.key)) own_ns[g.key] = g.mean;
   }
   double repeated = 0;
   for (const KeyTimes& g : regular) repeated += g.count;
-  if (repeated < kMinRepeated && n < kManyFirsts) {
-    for (const FirstTime& f : first) regular.push_back({f.time.key, 1, f.time.time_ns, 0});
+  if (repeated < kMinRepeated && n < kManyCold) {
+    for (const ColdTime& f : cold) regular.push_back({f.time.key, 1, f.time.time_ns, 0});
     return;
   }
   Key low = {INT64_MAX, INT64_MAX}, high;
@@ -175,42 +175,42 @@ void TimeModel::JudgeFirsts(absl::Span<const FirstTime> first, std::vector<KeyTi
     low = {std::min(low.first, g.key.first), std::min(low.second, g.key.second)};
     high = {std::max(high.first, g.key.first), std::max(high.second, g.key.second)};
   }
-  // Where there is hardly anything else, the first curve is one through first occurrences, and its
+  // Where there is hardly anything else, the first curve is one through cold iterations, and its
   // median tells the costly ones. Else they are judged first where the other times do not have to
   // be extrapolated.
   const bool alone = repeated < kMinRepeated;
   std::vector<bool> inside(n, true);
   for (size_t i = 0; i < n && !alone; ++i) {
-    const Key& key = first[i].time.key;
+    const Key& key = cold[i].time.key;
     inside[i] = low.first <= key.first && key.first <= high.first && low.second <= key.second &&
                 key.second <= high.second;
   }
   std::vector<bool> costly(n, false);
-  std::vector<double> excess(n), surcharge(n, 0.0), weight(n, alone ? 1.0 : 0.0);
-  const auto with_firsts = [&] {
+  std::vector<double> excess(n), warm_up_cost(n, 0.0), weight(n, alone ? 1.0 : 0.0);
+  const auto with_cold = [&] {
     std::vector<KeyTimes> all = regular;
     for (size_t i = 0; i < n; ++i) {
-      const double time = first[i].time.time_ns - surcharge[i];
-      if (weight[i] > 1e-6 && time > 0) all.push_back({first[i].time.key, weight[i], time, 0});
+      const double time = cold[i].time.time_ns - warm_up_cost[i];
+      if (weight[i] > 1e-6 && time > 0) all.push_back({cold[i].time.key, weight[i], time, 0});
     }
     return all;
   };
   for (int round = 0; round < kJudgeRounds; ++round) {
-    const std::vector<KeyTimes> all = Thinned(with_firsts());
+    const std::vector<KeyTimes> all = Thinned(with_cold());
     const Quadratic fit = CurveOfGroups(all);
     const double miss = std::max(MedianMiss(all, fit), kLeastMiss);
     const double young = 1 + kYoungModelCurve / std::max(repeated, static_cast<double>(n));
-    const double gate = std::max(kMinCostly, kCostlyLengthDeviations * miss) * young;
+    const double threshold = std::max(kMinCostly, kCostlyLengthDeviations * miss) * young;
     spread = 2 * 1.4826 * miss * young;
     const std::vector<bool> before = costly;
     GroupMoments costs, ordinary, expectations;
     double judged = 0;
     for (size_t i = 0; i < n; ++i) {
-      const auto its_own = own_ns.find(first[i].time.key);
-      const double expected = its_own != own_ns.end() ? its_own->second : fit(first[i].time.key);
-      excess[i] = first[i].time.time_ns - expected;
-      costly[i] = round == 0 ? excess[i] > gate * expected : IsCostly(excess[i], expected);
-      if (first[i].of_run || (!inside[i] && round == 0)) continue;
+      const auto its_own = own_ns.find(cold[i].time.key);
+      const double expected = its_own != own_ns.end() ? its_own->second : fit(cold[i].time.key);
+      excess[i] = cold[i].time.time_ns - expected;
+      costly[i] = round == 0 ? excess[i] > threshold * expected : IsCostly(excess[i], expected);
+      if (cold[i].of_run || (!inside[i] && round == 0)) continue;
       judged += 1;
       if (costly[i]) {
         costs.Add(excess[i]);
@@ -219,116 +219,116 @@ void TimeModel::JudgeFirsts(absl::Span<const FirstTime> first, std::vector<KeyTi
         ordinary.Add(excess[i] / expected);
       }
     }
-    // Surcharges that the noise hides one by one show in the mean: then all of them are costly.
+    // Warm-up costs that the noise hides one by one show in the mean: then all of them are costly.
     const double error = std::sqrt(ordinary.Variance() / std::max(ordinary.count, 1.0) +
                                    2.2 * miss * miss / repeated);
-    if (ordinary.count >= kMinRepeated && ordinary.Mean() > std::max(kMinFirstEffect, 3 * error)) {
+    if (ordinary.count >= kMinRepeated && ordinary.Mean() > std::max(kMinWarmUpEffect, 3 * error)) {
       costs = expectations = {};
       for (size_t i = 0; i < n; ++i) {
-        if (first[i].of_run || !inside[i]) continue;
+        if (cold[i].of_run || !inside[i]) continue;
         costs.Add(excess[i]);
-        expectations.Add(first[i].time.time_ns - excess[i]);
+        expectations.Add(cold[i].time.time_ns - excess[i]);
       }
       judged = costs.count;
       costly.assign(n, true);
     }
     const double by_chance = kSlowShare * judged;
-    firsts = costs.count > by_chance + 2 * std::sqrt(by_chance + 1) ? Firsts::kCostly
-                                                                    : Firsts::kOrdinary;
+    warm_up = costs.count > by_chance + 2 * std::sqrt(by_chance + 1) ? WarmUp::kCostly
+                                                                     : WarmUp::kOrdinary;
     costly_share = judged > 0 ? costs.count / judged : 0;
-    surcharge_ns = costs.Mean();
-    const double square = surcharge_ns * surcharge_ns;
-    surcharge_variance = costs.count > 1 ? std::max(1e-4 * square, costs.Variance()) : square;
+    warm_up_cost_ns = costs.Mean();
+    const double square = warm_up_cost_ns * warm_up_cost_ns;
+    warm_up_cost_variance = costs.count > 1 ? std::max(1e-4 * square, costs.Variance()) : square;
     const double noise = costs.count > 0 ? std::pow(miss * expectations.Mean(), 2) : 1;
     for (size_t i = 0; i < n; ++i) {
       if (!inside[i] && round == 0) {
-        surcharge[i] = costly_share * surcharge_ns;
+        warm_up_cost[i] = costly_share * warm_up_cost_ns;
         weight[i] =
-            noise / (noise + costly_share * (surcharge_variance + (1 - costly_share) * square));
+            noise / (noise + costly_share * (warm_up_cost_variance + (1 - costly_share) * square));
       } else {
-        surcharge[i] = costly[i] ? surcharge_ns : 0;
-        weight[i] = costly[i] ? noise / (noise + surcharge_variance * (1 + 1 / costs.count)) : 1;
+        warm_up_cost[i] = costly[i] ? warm_up_cost_ns : 0;
+        weight[i] = costly[i] ? noise / (noise + warm_up_cost_variance * (1 + 1 / costs.count)) : 1;
       }
       // What the first iteration of a run takes has no like.
-      if (first[i].of_run && costly[i]) weight[i] = 0;
+      if (cold[i].of_run && costly[i]) weight[i] = 0;
     }
     if (round > 0 && costly == before) break;
   }
-  if (firsts == Firsts::kCostly) {
+  if (warm_up == WarmUp::kCostly) {
     for (size_t i = 0; i < n; ++i) {
       if (!costly[i]) excess[i] = 0;
-      surcharges_ns += excess[i];
+      warm_up_ns += excess[i];
     }
-    PriceBuckets(first, excess);
+    PriceBuckets(cold, excess);
   } else {
     singles += static_cast<double>(n);
     for (size_t i = 0; i < n; ++i) {
-      if (costly[i] && !first[i].of_run) stalls.push_back(first[i].time);
+      if (costly[i] && !cold[i].of_run) stalls.push_back(cold[i].time);
       if (costly[i]) weight[i] = 0;
     }
   }
-  regular = with_firsts();
+  regular = with_cold();
 }
 
-// As JudgeFirsts, where an iteration may have many first occurrences or few.
-void TimeModel::JudgeSums(absl::Span<const FirstTime> first, std::vector<KeyTimes>& regular) {
+// As JudgeColdIterations, where an iteration may have many cold iterations or few.
+void TimeModel::JudgeAccumulatedWarmUp(absl::Span<const ColdTime> cold,
+                                       std::vector<KeyTimes>& regular) {
   double repeated = 0;
   for (const KeyTimes& g : regular) repeated += g.count;
-  const SumFirsts judged = JudgeSumFirsts(regular, first);
-  const bool known = !judged.surcharge_ns.empty();
+  const AccumulatedWarmUp judged = EstimateAccumulatedWarmUp(regular, cold);
+  const bool known = !judged.warm_up_cost_ns.empty();
   if (known && judged.costly_probability > 0.5) {
-    firsts = Firsts::kCostly;
+    warm_up = WarmUp::kCostly;
     doubt = judged.doubt;
     costly_share = 1;
   } else if (repeated >= kMinRepeated) {
-    firsts = Firsts::kOrdinary;
+    warm_up = WarmUp::kOrdinary;
   }
-  GroupMoments rest, surcharges;
-  for (size_t i = 0; i < first.size() && known; ++i) {
-    if (first[i].of_run) continue;
-    rest.Add(judged.excess_ns[i] - judged.surcharge_ns[i]);
-    surcharges.Add(judged.surcharge_ns[i]);
-    surcharges_ns += firsts == Firsts::kCostly ? judged.excess_ns[i] : 0;
+  GroupMoments rest, costs_of_cold;
+  for (size_t i = 0; i < cold.size() && known; ++i) {
+    if (cold[i].of_run) continue;
+    rest.Add(judged.excess_ns[i] - judged.warm_up_cost_ns[i]);
+    costs_of_cold.Add(judged.warm_up_cost_ns[i]);
+    warm_up_ns += warm_up == WarmUp::kCostly ? judged.excess_ns[i] : 0;
   }
-  surcharge_ns = surcharges.Mean();
-  surcharge_variance = rest.Variance();
-  for (size_t i = 0; i < first.size(); ++i) {
-    double time = first[i].time.time_ns;
-    if (firsts == Firsts::kCostly) {
-      if (first[i].of_run) continue;
-      time -= judged.surcharge_ns[i];
+  warm_up_cost_ns = costs_of_cold.Mean();
+  warm_up_cost_variance = rest.Variance();
+  for (size_t i = 0; i < cold.size(); ++i) {
+    double time = cold[i].time.time_ns;
+    if (warm_up == WarmUp::kCostly) {
+      if (cold[i].of_run) continue;
+      time -= judged.warm_up_cost_ns[i];
     }
     if (!(time > 0)) continue;
-    freed.push_back({first[i].time.key, time});
-    regular.push_back({first[i].time.key, 1, time, 0});
+    without_warm_up.push_back({cold[i].time.key, time});
+    regular.push_back({cold[i].time.key, 1, time, 0});
   }
-  if (firsts == Firsts::kCostly) {
-    PriceBuckets(first, judged.excess_ns);
-    sum_costs_ = judged.costs_ns;
+  if (warm_up == WarmUp::kCostly) {
+    PriceBuckets(cold, judged.excess_ns);
+    accumulated_costs_ = judged.costs_ns;
   }
 }
 
 // What opening a bucket costs, for each size that buckets may have, and how well that agrees with
-// what the first occurrences took.
-void TimeModel::PriceBuckets(absl::Span<const FirstTime> first,
-                             absl::Span<const double> excess_ns) {
+// what the cold iterations took.
+void TimeModel::PriceBuckets(absl::Span<const ColdTime> cold, absl::Span<const double> excess_ns) {
   double best = -INFINITY;
   for (int s = 0; s < kBucketSizes; ++s) {
     BucketCost& cost = bucket_costs_[s];
     double n = 0, opened = 0, sum = 0, total = 0;
-    for (size_t i = 0; i < first.size(); ++i) {
-      if (first[i].of_run) continue;
+    for (size_t i = 0; i < cold.size(); ++i) {
+      if (cold[i].of_run) continue;
       n += 1;
-      opened += first[i].opened[s];
+      opened += cold[i].opened[s];
       sum += excess_ns[i];
       total += excess_ns[i] * excess_ns[i];
     }
     cost.opened = opened + 0.5;
     cost.mean_ns = sum / cost.opened;
     double square = 1e-4 * total;
-    for (size_t i = 0; i < first.size(); ++i) {
-      if (first[i].of_run) continue;
-      square += std::pow(excess_ns[i] - cost.mean_ns * first[i].opened[s], 2);
+    for (size_t i = 0; i < cold.size(); ++i) {
+      if (cold[i].of_run) continue;
+      square += std::pow(excess_ns[i] - cost.mean_ns * cold[i].opened[s], 2);
     }
     cost.variance = square / cost.opened;
     cost.probability = -n / 2 * std::log(square + 1);
@@ -339,20 +339,20 @@ void TimeModel::PriceBuckets(absl::Span<const FirstTime> first,
   for (BucketCost& c : bucket_costs_) c.probability /= total;
 }
 
-Normal TimeModel::Surcharge(const BucketCounts& to_open) const {
-  if (firsts != Firsts::kCostly) return {1, 0, 0};
+Normal TimeModel::WarmUpCost(const BucketCounts& unseen) const {
+  if (warm_up != WarmUp::kCostly) return {1, 0, 0};
   double mean = 0, square = 0;
   for (int s = 0; s < kBucketSizes; ++s) {
     const BucketCost& c = bucket_costs_[s];
-    const double expected = to_open[s] * c.mean_ns;
+    const double expected = unseen[s] * c.mean_ns;
     mean += c.probability * expected;
-    square += c.probability *
-              (expected * expected + to_open[s] * c.variance * (1 + to_open[s] / c.opened));
+    square +=
+        c.probability * (expected * expected + unseen[s] * c.variance * (1 + unseen[s] / c.opened));
   }
   const double variance = std::max(0.0, square - mean * mean);
-  if (sum_costs_) {
+  if (accumulated_costs_) {
     mean = 0;
-    for (int s = 0; s < kBucketSizes; ++s) mean += (*sum_costs_)[s] * to_open[s];
+    for (int s = 0; s < kBucketSizes; ++s) mean += (*accumulated_costs_)[s] * unseen[s];
   }
   return {1, mean, variance};
 }
@@ -368,21 +368,21 @@ std::vector<Key> TimeModel::MostMissed(absl::Span<const KeyTimes> regular,
   std::sort(misses.begin(), misses.end());
   std::vector<Key> most;
   for (const auto& [miss, key] : misses) {
-    if (most.size() == kMaxOwnCells) break;
+    if (most.size() == kMaxBaselineBins) break;
     if (std::find(most.begin(), most.end(), key) == most.end()) most.push_back(key);
   }
   std::sort(most.begin(), most.end());
   return most;
 }
 
-std::optional<int> TimeModel::OwnCell(const Key& key) const {
+std::optional<int> TimeModel::BaselineBin(const Key& key) const {
   const auto place = std::lower_bound(own.begin(), own.end(), key);
   if (place == own.end() || *place != key) return std::nullopt;
   return static_cast<int>(place - own.begin());
 }
 
 TimeModel TimeModel::Fit(std::vector<KeyTimes> regular, absl::Span<const KeyTime> single,
-                         absl::Span<const FirstTime> first, double correlation, const Key& shortest,
+                         absl::Span<const ColdTime> cold, double correlation, const Key& shortest,
                          absl::Span<const Key> own, bool sums) {
   TimeModel model;
   model.singles = static_cast<double>(single.size());
@@ -396,56 +396,56 @@ TimeModel TimeModel::Fit(std::vector<KeyTimes> regular, absl::Span<const KeyTime
     }
   }
   if (sums) {
-    model.JudgeSums(first, regular);
+    model.JudgeAccumulatedWarmUp(cold, regular);
   } else {
-    model.JudgeFirsts(first, regular, own, stalls);
+    model.JudgeColdIterations(cold, regular, own, stalls);
   }
   if (regular.empty()) return model;
   model.known = true;
   model.curve = CurveOfOthers(regular, own);
   const Columns c = ColumnsOf(regular);
 
-  // Cells: their means are what the smooth curve sees, what remains within them is noise.
+  // Bins: their means are what the smooth curve sees, what remains within them is noise.
   const double count = std::accumulate(c.counts.begin(), c.counts.end(), 0.0);
-  const int max_cells = std::clamp(static_cast<int>(count / 4), 1, kMaxModelCells);
-  std::vector<int> cell_of = CutIntoCells(c.keys, c.counts, max_cells);
-  const int shared_cells = 1 + *std::max_element(cell_of.begin(), cell_of.end());
+  const int max_bins = std::clamp(static_cast<int>(count / 4), 1, kMaxModelBins);
+  std::vector<int> bin_of = CutIntoBins(c.keys, c.counts, max_bins);
+  const int shared_bins = 1 + *std::max_element(bin_of.begin(), bin_of.end());
   model.own = model.MostMissed(regular, own);
   for (size_t i = 0; i < regular.size(); ++i) {
-    const auto place = model.OwnCell(c.keys[i]);
-    if (place.has_value()) cell_of[i] = shared_cells + *place;
+    const auto place = model.BaselineBin(c.keys[i]);
+    if (place.has_value()) bin_of[i] = shared_bins + *place;
   }
-  struct Cell {
+  struct Bin {
     double count = 0, time = 0, expected = 0;
     Point centre = {0, 0};
   };
-  std::vector<Cell> cells(shared_cells + model.own.size());
+  std::vector<Bin> bins(shared_bins + model.own.size());
   for (size_t i = 0; i < regular.size(); ++i) {
-    Cell& cell = cells[cell_of[i]];
+    Bin& bin = bins[bin_of[i]];
     const Point p = model.curve.scale(c.keys[i]);
-    cell.count += c.counts[i];
-    cell.time += c.counts[i] * c.means[i];
-    cell.expected += c.counts[i] * model.curve(c.keys[i]);
-    for (int d = 0; d < 2; ++d) cell.centre[d] += c.counts[i] * p[d];
+    bin.count += c.counts[i];
+    bin.time += c.counts[i] * c.means[i];
+    bin.expected += c.counts[i] * model.curve(c.keys[i]);
+    for (int d = 0; d < 2; ++d) bin.centre[d] += c.counts[i] * p[d];
   }
   double square = kModelPriorWeight * kModelPriorNoise * kModelPriorNoise;
   for (size_t i = 0; i < regular.size(); ++i) {
-    const Cell& cell = cells[cell_of[i]];
-    const double expected = model.curve(c.keys[i]) * cell.time / cell.expected;
+    const Bin& bin = bins[bin_of[i]];
+    const double expected = model.curve(c.keys[i]) * bin.time / bin.expected;
     square += regular[i].m2 / (expected * expected) +
               c.counts[i] * std::pow(c.means[i] / expected - 1, 2);
   }
   const double degrees =
-      kModelPriorWeight + std::max(0.0, count - static_cast<double>(cells.size()));
+      kModelPriorWeight + std::max(0.0, count - static_cast<double>(bins.size()));
   model.noise = std::sqrt(square / degrees * correlation);
 
   std::vector<CurvePoint> points;
-  for (const Cell& cell : cells) {
-    if (!(cell.count > 0)) continue;
-    points.push_back({{cell.centre[0] / cell.count, cell.centre[1] / cell.count},
-                      cell.expected / cell.count,
-                      cell.time / cell.count,
-                      cell.count});
+  for (const Bin& bin : bins) {
+    if (!(bin.count > 0)) continue;
+    points.push_back({{bin.centre[0] / bin.count, bin.centre[1] / bin.count},
+                      bin.expected / bin.count,
+                      bin.time / bin.count,
+                      bin.count});
   }
   model.lowest = c.keys.front();
   for (const Key& key : c.keys) {

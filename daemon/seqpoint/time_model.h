@@ -14,8 +14,8 @@
 #include "daemon/seqpoint/drift.h"
 #include "daemon/seqpoint/interval.h"
 #include "daemon/seqpoint/key.h"
-#include "daemon/seqpoint/novelty.h"
 #include "daemon/seqpoint/selection.h"
+#include "daemon/seqpoint/unseen_lengths.h"
 
 namespace seqpoint {
 
@@ -36,7 +36,7 @@ std::vector<bool> FindOutliers(absl::Span<const KeyTime> times);
 Quadratic CurveOfOthers(absl::Span<const KeyTimes> times, absl::Span<const Key> own);
 
 // A usable time of the first iteration of a length.
-struct FirstTime {
+struct ColdTime {
   KeyTime time;
   BucketCounts opened = {};  // the buckets of lengths that it opened
   bool of_run = false;       // nothing ran before it: what it costs on top never comes again
@@ -50,23 +50,23 @@ struct TimeModel {
   Key lowest;            // that has a time, in each dimension
   Key highest;           // likewise; of sums only
   CostCurve smooth;      // about the curve
-  std::vector<Key> own;  // keys with a cell of their own in it, in order
+  std::vector<Key> own;  // keys with a bin of their own in it, in order
   double noise = 0;      // standard deviation of one iteration, relative, correlation included
 
-  // Whether first occurrences of a length cost more than later ones (algorithm search,
+  // Whether cold iterations of a length cost more than later ones (algorithm search,
   // compilation): all of them, or those that open a bucket of lengths. While unknown, they are not
   // trusted. When kOrdinary, they count as any other.
-  enum class Firsts : uint8_t { kUnknown, kOrdinary, kCostly };
-  Firsts firsts = Firsts::kUnknown;
-  double costly_share = 0;  // of the first occurrences
-  double surcharge_ns = 0;  // mean and variance of what the costly ones take beyond the normal
-  double surcharge_variance = 0;
-  double surcharges_ns = 0;  // what all first occurrences so far took beyond the normal
-  double again = 0;          // and those of the same lengths in further processes, in proportion
-  double spread = 0;         // relative, of ordinary times about the curve
-  // Where keys are sums over micro-batches: first occurrences without what they cost on top, and
-  // how uncertain the level of all times is for that, relative.
-  std::vector<KeyTime> freed;
+  enum class WarmUp : uint8_t { kUnknown, kOrdinary, kCostly };
+  WarmUp warm_up = WarmUp::kUnknown;
+  double costly_share = 0;     // of the cold iterations
+  double warm_up_cost_ns = 0;  // mean and variance of what the costly ones take beyond the normal
+  double warm_up_cost_variance = 0;
+  double warm_up_ns = 0;        // what all cold iterations so far took beyond the normal
+  double recurrence_share = 0;  // and those of the same lengths in further processes, in proportion
+  double spread = 0;            // relative, of ordinary times about the curve
+  // Where keys are sums over micro-batches: cold iterations without what they cost on top, and how
+  // uncertain the level of all times is for that, relative.
+  std::vector<KeyTime> without_warm_up;
   double doubt = 0;
 
   // Of the single times below: how many there were, and what those among them that were stalls took
@@ -79,13 +79,13 @@ struct TimeModel {
   // nobody has looked at for stalls yet. `correlation` >= 1 inflates the noise's variance: the mean
   // of neighbours is less certain than that of independent iterations. `shortest`: the lowest key
   // that the model will be asked for, in each dimension. `own`: keys, in order, whose time is known
-  // not to be what the curve says. `sums`: keys are sums over micro-batches, whose lengths `first`
-  // are the first occurrences of.
+  // not to be what the curve says. `sums`: keys are sums over micro-batches, whose lengths `cold`
+  // are the cold iterations of.
   static TimeModel Fit(std::vector<KeyTimes> regular, absl::Span<const KeyTime> single,
-                       absl::Span<const FirstTime> first, double correlation, const Key& shortest,
+                       absl::Span<const ColdTime> cold, double correlation, const Key& shortest,
                        absl::Span<const Key> own = {}, bool sums = false);
 
-  // From times of several iterations together. What first occurrences
+  // From times of several iterations together. What cold iterations
   // and slow iterations take on top is not known apart: it is in the curve and in the noise.
   // `lowest`, `highest`: of the keys that ran, in each dimension.
   static TimeModel OfSums(const BlockTrace& times, const KeyScale& scale, const Key& lowest,
@@ -97,12 +97,12 @@ struct TimeModel {
   double Expected(const Key& key) const { return BoundedBelow(curve, lowest, key); }
   double At(const Key& key) const { return smooth.ValueAt(curve.scale(key), Expected(key)); }
   // Which of `own` it is.
-  std::optional<int> OwnCell(const Key& key) const;
-  // Whether a first occurrence that took so much beyond the expected time is a costly one.
+  std::optional<int> BaselineBin(const Key& key) const;
+  // Whether a cold iteration that took so much beyond the expected time is a costly one.
   bool IsCostly(double excess_ns, double expected_ns) const;
-  // What first occurrences that open so many buckets will take beyond the normal.
-  Normal Surcharge(const BucketCounts& to_open) const;
-  double AllSurcharges() const { return (1 + again) * surcharges_ns; }
+  // What cold iterations that open so many buckets will take beyond the normal.
+  Normal WarmUpCost(const BucketCounts& unseen) const;
+  double AllWarmUp() const { return (1 + recurrence_share) * warm_up_ns; }
 
  private:
   struct BucketCost {
@@ -112,14 +112,14 @@ struct TimeModel {
     double variance = 0;     // of one bucket
   };
 
-  void JudgeFirsts(absl::Span<const FirstTime> first, std::vector<KeyTimes>& regular,
-                   absl::Span<const Key> own, std::vector<KeyTime>& stalls);
+  void JudgeColdIterations(absl::Span<const ColdTime> cold, std::vector<KeyTimes>& regular,
+                           absl::Span<const Key> own, std::vector<KeyTime>& stalls);
   std::vector<Key> MostMissed(absl::Span<const KeyTimes> regular, absl::Span<const Key> own) const;
-  void JudgeSums(absl::Span<const FirstTime> first, std::vector<KeyTimes>& regular);
-  void PriceBuckets(absl::Span<const FirstTime> first, absl::Span<const double> excess_ns);
+  void JudgeAccumulatedWarmUp(absl::Span<const ColdTime> cold, std::vector<KeyTimes>& regular);
+  void PriceBuckets(absl::Span<const ColdTime> cold, absl::Span<const double> excess_ns);
 
   std::array<BucketCost, kBucketSizes> bucket_costs_ = {};
-  std::optional<BucketCounts> sum_costs_;  // of sums: of each bucket that is opened, in ns
+  std::optional<BucketCounts> accumulated_costs_;  // of sums: of each bucket that is opened, in ns
 };
 
 }  // namespace seqpoint

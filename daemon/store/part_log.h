@@ -3,10 +3,11 @@
 // log has become as long as it, so that over time every byte is written about twice.
 //
 //   PartLog log("engine");
-//   log.Write(job_id, version, engine.TakeLog(), [&] { return engine.Serialize(); }, batch.states);
+//   log.Write(job_id, version, SerializeCalls(engine.TakeCalls()), [&] { return
+//   SerializeEngine(engine); }, batch.states);
 //   ...
 //   PartLog::Content stored = log.Load(states);  // of the job, after a restart
-//   engine = Parse(stored.base); engine.Replay(stored.added);
+//   engine = ParseEngine(stored.base); ReplayCalls(stored.added, engine);
 //
 // In the store, the base is the part "engine", the log the parts "engine+000000", "engine+000001",
 // … They belong together because a batch is one transaction.

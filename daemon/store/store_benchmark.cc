@@ -9,6 +9,7 @@
 
 #include "benchmark/benchmark.h"
 #include "daemon/seqpoint/engine.h"
+#include "daemon/seqpoint/engine_codec.h"
 #include "daemon/store/part_log.h"
 #include "daemon/store/store.h"
 #include "injection/abi/records.h"
@@ -151,10 +152,10 @@ void BM_EngineCommit(benchmark::State& state) {
   const auto commit = [&] {
     batch.Clear();
     if (whole) {
-      batch.states = {{.job_id = 1, .part = "engine", .bytes = engine.Serialize()}};
+      batch.states = {{.job_id = 1, .part = "engine", .bytes = SerializeEngine(engine)}};
     } else {
       log.Write(
-          1, 0, engine.TakeLog(), [&] { return engine.Serialize(); }, batch.states);
+          1, 0, engine.TakeLog(), [&] { return SerializeEngine(engine); }, batch.states);
     }
     for (const StateRow& row : batch.states) row_bytes += static_cast<double>(row.bytes.size());
     benchmark::DoNotOptimize((*store).Write(batch));
@@ -190,7 +191,7 @@ void BM_EngineRecovery(benchmark::State& state) {
         {.iteration = iteration++, .key = {length}, .time_ns = 10'000'000 + length * 400});
   };
   while (iteration < static_cast<uint64_t>(5 * lengths)) add();
-  const std::string base = engine.Serialize();
+  const std::string base = SerializeEngine(engine);
   engine.KeepLog();
   std::string added;
   while (added.size() < base.size()) {

@@ -1,4 +1,5 @@
-// OnlineEngine: what to measure next, and the SeqPoints.
+#include "daemon/seqpoint/measurement_planner.h"
+
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -7,16 +8,18 @@
 #include <tuple>
 
 #include "absl/container/flat_hash_set.h"
-#include "daemon/seqpoint/engine.h"
 #include "daemon/seqpoint/engine_state.h"
+#include "daemon/seqpoint/fitted_model.h"
+#include "daemon/seqpoint/interval.h"
+#include "daemon/seqpoint/selection.h"
 
 namespace seqpoint {
 namespace {
 
-constexpr int kPlanAtoms = 48;
+constexpr int kPlanGroups = 48;
 // The selection is made anew when the run grew by this share: a constant cost per iteration.
 constexpr double kRefreshGrowth = 1.0 / 8;
-// ... or, where slots wait for lengths that have yet to occur, by this one.
+// ... or, where samples wait for lengths that have yet to occur, by this one.
 constexpr double kWaitingGrowth = 1.0 / 64;
 // Measurements released so far: a few at once, then one for every second iteration.
 constexpr int kFirstMeasurements = 4;
@@ -111,8 +114,8 @@ uint64_t MixInto(uint64_t hash, uint64_t value) {
 }
 
 uint32_t StratumOf(const PlanBasis& plan, double order) {
-  for (const PlanSlot& slot : plan.slots) {
-    if (slot.begin <= order && order < slot.end) return slot.stratum;
+  for (const PlannedSample& sample : plan.samples) {
+    if (sample.begin <= order && order < sample.end) return sample.stratum;
   }
   return UINT32_MAX;
 }
@@ -136,63 +139,126 @@ std::vector<size_t> NearestWith(const std::vector<int>& counts) {
   return nearest;
 }
 
-bool Contains(const PlanSlot& slot, const Key& key) {
-  return slot.low.first <= key.first && key.first <= slot.high.first &&
-         slot.low.second <= key.second && key.second <= slot.high.second;
+bool Contains(const PlannedSample& sample, const Key& key) {
+  return sample.low.first <= key.first && key.first <= sample.high.first &&
+         sample.low.second <= key.second && key.second <= sample.high.second;
+}
+
+double OrderOf(const PlanBasis& basis, const Key& key) {
+  return basis.two_dimensional ? basis.curve(key) : static_cast<double>(key.first);
+}
+
+bool BudgetIsSpent(const EngineState& state, const PlanOptions& options) {
+  return static_cast<int64_t>(state.measurements.spent.size()) >= options.budget;
+}
+
+// The samples as they are, with the iterations that the run has in them now.
+void WeighSamples(EngineState& state, const FittedModel& fitted) {
+  PlanBasis& plan = state.plan;
+  const Horizon& horizon = state.horizon;
+  const bool lengths_known = !horizon.histogram.empty() && !fitted.forecast.mismatch;
+  const bool same_run = plan.horizon_version == state.horizon_version;
+  plan.iterations = static_cast<int64_t>(state.log.iterations);
+  plan.horizon_version = state.horizon_version;
+  if (lengths_known && same_run) return;
+  std::vector<double> weights(plan.samples.size());
+  const auto add = [&](const Key& key, int64_t count) {
+    // A key with many iterations may be in several samples.
+    const double order = OrderOf(plan, key);
+    const auto holds = [&](const PlannedSample& s) { return s.begin <= order && order < s.end; };
+    double shared = 0;
+    for (const PlannedSample& sample : plan.samples) shared += holds(sample) ? sample.weight : 0;
+    for (size_t s = 0; s < plan.samples.size() && shared > 0; ++s) {
+      if (!holds(plan.samples[s])) continue;
+      weights[s] += static_cast<double>(count) * plan.samples[s].weight / shared;
+    }
+  };
+  if (lengths_known) {
+    for (const KeyCount& k : horizon.histogram) add(k.key, k.count);
+  } else {
+    for (const auto& [key, record] : state.log.keys.Sorted()) add(key, record.iterations);
+  }
+  const double total = std::accumulate(weights.begin(), weights.end(), 0.0);
+  if (!(total > 0)) return;
+  for (size_t s = 0; s < plan.samples.size(); ++s) plan.samples[s].weight = weights[s] / total;
+}
+
+// Which samples a set has measured: the one whose box holds the key, else the one it belongs to by
+// order, else another of that one's stratum; each at most once.
+std::vector<bool> FilledSamples(const EngineState& state, uint32_t set) {
+  const PlanBasis& plan = state.plan;
+  std::vector<bool> filled(plan.samples.size(), false);
+  for (const Measurement& m : state.measurements.Of(set)) {
+    const double order = OrderOf(plan, m.key);
+    int choice = -1;
+    double best = 0;
+    for (size_t s = 0; s < plan.samples.size(); ++s) {
+      const PlannedSample& sample = plan.samples[s];
+      if (filled[s]) continue;
+      double fit = 0;
+      if (sample.begin <= order && order < sample.end) fit = 2;
+      if (sample.measurable && Contains(sample, m.key)) fit = 3;
+      if (fit == 0 && sample.stratum == StratumOf(plan, order)) fit = 1;
+      if (fit <= best) continue;
+      best = fit;
+      choice = static_cast<int>(s);
+    }
+    if (choice >= 0) filled[choice] = true;
+  }
+  return filled;
 }
 
 }  // namespace
 
-double OnlineEngine::State::OrderOf(const PlanBasis& basis, const Key& key) const {
-  return basis.two_dimensional ? basis.curve(key) : static_cast<double>(key.first);
-}
-
-void OnlineEngine::State::RefreshPlan(const PlanOptions& options) const {
+void RefreshPlan(EngineState& state, const PlanOptions& options,
+                 absl::FunctionRef<const FittedModel&()> fitted) {
+  PlanBasis& plan = state.plan;
+  const Horizon& horizon = state.horizon;
   const int sets = static_cast<int>(options.sets.size());
   const int points = sets == 0 ? 0 : std::max(1, std::min(options.budget, 4096) / sets);
-  const int64_t n = static_cast<int64_t>(totals.iterations);
+  const int64_t n = static_cast<int64_t>(state.log.iterations);
   const bool same_options = plan.iterations >= 0 && plan.points == points && plan.sets == sets &&
                             plan.target_error == options.target_error &&
                             plan.confidence == options.confidence &&
-                            plan.two_dimensional == two_dimensional;
+                            plan.two_dimensional == state.log.two_dimensional;
   // Sorted lengths are met once and soon gone.
-  const bool waits = std::any_of(plan.slots.begin(), plan.slots.end(),
-                                 [](const PlanSlot& slot) { return slot.awaited; });
+  const bool waits = std::any_of(plan.samples.begin(), plan.samples.end(),
+                                 [](const PlannedSample& sample) { return sample.awaited; });
   const double growth = waits ? kWaitingGrowth : kRefreshGrowth;
-  if (same_options && plan.horizon_version == horizon_version &&
+  if (same_options && plan.horizon_version == state.horizon_version &&
       static_cast<double>(n - plan.iterations) <= growth * static_cast<double>(plan.iterations)) {
     return;
   }
   // What was measured for other SeqPoints cannot be taken back: they stay.
-  if (same_options && !plan.slots.empty() && BudgetIsSpent(options)) {
-    WeighSlots();
+  if (same_options && !plan.samples.empty() && BudgetIsSpent(state, options)) {
+    WeighSamples(state, fitted());
     return;
   }
   plan = {};
   plan.iterations = n;
-  plan.horizon_version = horizon_version;
+  plan.horizon_version = state.horizon_version;
   plan.points = points;
   plan.sets = sets;
   plan.target_error = options.target_error;
   plan.confidence = options.confidence;
-  plan.two_dimensional = two_dimensional;
+  plan.two_dimensional = state.log.two_dimensional;
   if (n == 0 || points == 0) return;
 
   // The whole run by key, as far as it is known, and what of it is still to come.
-  const Fit& now = Current();
-  plan.curve = now.model.curve;
-  const bool lengths_known = !horizon.histogram.empty() && !now.outlook.mismatch;
+  const FittedModel& now = fitted();
+  plan.curve = now.time.curve;
+  const bool lengths_known = !horizon.histogram.empty() && !now.forecast.mismatch;
   const bool exact = lengths_known && horizon.kind == Horizon::Kind::kHistogram;
-  const bool firsts_ordinary = now.model.firsts == TimeModel::Firsts::kOrdinary;
-  std::vector<Member> members(keys.size());
+  const bool cold_ordinary = now.time.warm_up == TimeModel::WarmUp::kOrdinary;
+  std::vector<Member> members(state.log.keys.size());
   size_t met = 0;
   absl::flat_hash_set<int64_t> occurred[2];  // values of keys that are sums
-  for (const auto& [key, record] : keys) {
+  for (const auto& [key, record] : state.log.keys.records()) {
     if (record.iterations > 0) members[met++] = {key, static_cast<double>(record.iterations)};
   }
   members.resize(met);
-  for (const auto& [key, record] : keys) {
-    if (!sums) break;
+  for (const auto& [key, record] : state.log.keys.records()) {
+    if (!state.cold.sums) break;
     occurred[0].insert(key.first);
     occurred[1].insert(key.second);
   }
@@ -210,176 +276,117 @@ void OnlineEngine::State::RefreshPlan(const PlanOptions& options) const {
     std::inplace_merge(members.begin(), members.begin() + met, members.end(),
                        [](const Member& a, const Member& b) { return a.key < b.key; });
   }
-  std::vector<KeyTimes> groups;
-  groups.reserve(members.size());
+  std::vector<KeyTimes> key_times;
+  key_times.reserve(members.size());
   Axis axes[2];
   for (Member& member : members) {
     const Key& key = member.key;
-    const double expected = now.model.curve(key);
-    const double noise = expected * now.model.noise;
+    const double expected = now.time.curve(key);
+    const double noise = expected * now.time.noise;
     const double count = std::max(member.seen, member.expected);
-    groups.push_back({key, count, expected, count * noise * noise});
+    key_times.push_back({key, count, expected, count * noise * noise});
     for (int d = 0; d < 2; ++d) {
       const int64_t value = d == 0 ? key.first : key.second;
       member.occurred[d] =
-          member.seen > 0 || (sums ? occurred[d].contains(value) : first_seen[d].contains(value));
+          member.seen > 0 || (state.cold.sums ? occurred[d].contains(value)
+                                              : state.cold.first_seen[d].contains(value));
       axes[d].Add(value, member.occurred[d]);
     }
   }
   for (Axis& axis : axes) axis.Finish(exact);
-  std::vector<int> atom_of;
-  const std::vector<Atom> atoms = BuildAtoms(groups, kPlanAtoms, &atom_of, &now.model.curve);
-  SlotSelection selection = SelectSlots(atoms, points);
+  std::vector<int> group_of;
+  const std::vector<LengthGroup> groups =
+      BuildLengthGroups(key_times, kPlanGroups, &group_of, &now.time.curve);
+  StratumSelection selection = SelectStratumSamples(groups, points);
   if (options.target_error > 0) {
     const double z = NormalQuantile(options.confidence);
     for (size_t m = 0; m + 1 < selection.error_at.size(); ++m) {
       if (z * selection.error_at[m] > options.target_error) continue;
-      selection = SelectSlots(atoms, static_cast<int>(m) + 1);
+      selection = SelectStratumSamples(groups, static_cast<int>(m) + 1);
       break;
     }
   }
 
-  // Each atom's box, and its key that will be met soonest.
+  // Each group's box, and its key that will be met soonest.
   struct Place {
     Box box = {{std::numeric_limits<int64_t>::max(), std::numeric_limits<int64_t>::max()}, {0, 0}};
     Key seed;
     double coming = 0;
     bool awaited = false;
   };
-  std::vector<Place> places(atoms.size());
+  std::vector<Place> places(groups.size());
   size_t i = 0;
   for (const Member& member : members) {
     const Key& key = member.key;
-    Place& place = places[atom_of[i++]];
+    Place& place = places[group_of[i++]];
     place.box.low = {std::min(place.box.low.first, key.first),
                      std::min(place.box.low.second, key.second)};
     place.box.high = {std::max(place.box.high.first, key.first),
                       std::max(place.box.high.second, key.second)};
     const double coming = exact ? member.expected - member.seen : member.seen;
-    const bool seen = firsts_ordinary || (member.occurred[0] && member.occurred[1]);
+    const bool seen = cold_ordinary || (member.occurred[0] && member.occurred[1]);
     place.awaited |= exact && !seen;
     if (seen && coming > place.coming) {
       place.coming = coming;
       place.seed = key;
     }
   }
-  const auto border = [&](int atom) {
-    if (atom == 0) return -kMaxMagnitude;
-    if (atom == static_cast<int>(atoms.size())) return kMaxMagnitude;
-    return plan.two_dimensional ? (atoms[atom - 1].cost + atoms[atom].cost) / 2
-                                : static_cast<double>(places[atom].box.low.first);
+  const auto border = [&](int group) {
+    if (group == 0) return -kMaxMagnitude;
+    if (group == static_cast<int>(groups.size())) return kMaxMagnitude;
+    return plan.two_dimensional ? (groups[group - 1].cost + groups[group].cost) / 2
+                                : static_cast<double>(places[group].box.low.first);
   };
-  const double total = std::accumulate(groups.begin(), groups.end(), 0.0,
+  const double total = std::accumulate(key_times.begin(), key_times.end(), 0.0,
                                        [](double sum, const KeyTimes& g) { return sum + g.count; });
   plan.benefit = std::move(selection.benefit);
-  for (const Slot& s : selection.slots) {
-    PlanSlot slot;
-    slot.key = atoms[s.atom].key;
-    slot.weight = s.weight / total;
-    slot.stratum = static_cast<uint32_t>(s.stratum);
-    slot.begin = border(s.first_atom);
-    slot.end = border(s.last_atom + 1);
-    // The atom that stands for the slot if it can still be met, else the one met soonest.
-    int chosen = s.atom;
+  for (const StratumSample& s : selection.samples) {
+    PlannedSample sample;
+    sample.key = groups[s.group].key;
+    sample.weight = s.weight / total;
+    sample.stratum = static_cast<uint32_t>(s.stratum);
+    sample.begin = border(s.first_group);
+    sample.end = border(s.last_group + 1);
+    // The group that stands for the sample if it can still be met, else the one met soonest.
+    int chosen = s.group;
     bool awaited = false;
-    for (int a = s.first_atom; a <= s.last_atom; ++a) awaited |= places[a].awaited;
-    for (int a = s.first_atom; a <= s.last_atom; ++a) {
-      if (places[s.atom].coming == 0 && places[a].coming > places[chosen].coming) chosen = a;
+    for (int a = s.first_group; a <= s.last_group; ++a) awaited |= places[a].awaited;
+    for (int a = s.first_group; a <= s.last_group; ++a) {
+      if (places[s.group].coming == 0 && places[a].coming > places[chosen].coming) chosen = a;
     }
-    slot.measurable = places[chosen].coming > 0;
-    slot.awaited = !slot.measurable && awaited;
-    if (slot.measurable) {
+    sample.measurable = places[chosen].coming > 0;
+    sample.awaited = !sample.measurable && awaited;
+    if (sample.measurable) {
       Box box = places[chosen].box;
       if (!plan.two_dimensional) {
-        box = {places[s.first_atom].box.low, places[s.last_atom].box.high};
+        box = {places[s.first_group].box.low, places[s.last_group].box.high};
       }
       const Key seed = places[chosen].seed;
-      if (!firsts_ordinary) {
+      if (!cold_ordinary) {
         std::tie(box.low.first, box.high.first) =
             axes[0].SeenAround(seed.first, box.low.first, box.high.first);
         std::tie(box.low.second, box.high.second) =
             axes[1].SeenAround(seed.second, box.low.second, box.high.second);
       }
-      slot.low = box.low;
-      slot.high = box.high;
+      sample.low = box.low;
+      sample.high = box.high;
     }
-    plan.slots.push_back(slot);
+    plan.samples.push_back(sample);
   }
 }
 
-bool OnlineEngine::State::BudgetIsSpent(const PlanOptions& options) const {
-  return static_cast<int64_t>(spent.size()) >= options.budget;
-}
-
-// The slots as they are, with the iterations that the run has in them now.
-void OnlineEngine::State::WeighSlots() const {
-  const bool lengths_known = !horizon.histogram.empty() && !Current().outlook.mismatch;
-  const bool same_run = plan.horizon_version == horizon_version;
-  plan.iterations = static_cast<int64_t>(totals.iterations);
-  plan.horizon_version = horizon_version;
-  if (lengths_known && same_run) return;
-  std::vector<double> weights(plan.slots.size());
-  const auto add = [&](const Key& key, int64_t count) {
-    // A key with many iterations may be in several slots.
-    const double order = OrderOf(plan, key);
-    const auto holds = [&](const PlanSlot& s) { return s.begin <= order && order < s.end; };
-    double shared = 0;
-    for (const PlanSlot& slot : plan.slots) shared += holds(slot) ? slot.weight : 0;
-    for (size_t s = 0; s < plan.slots.size() && shared > 0; ++s) {
-      if (!holds(plan.slots[s])) continue;
-      weights[s] += static_cast<double>(count) * plan.slots[s].weight / shared;
-    }
-  };
-  if (lengths_known) {
-    for (const KeyCount& k : horizon.histogram) add(k.key, k.count);
-  } else {
-    for (const auto& [key, record] : SortedRecords()) add(key, record.iterations);
-  }
-  const double total = std::accumulate(weights.begin(), weights.end(), 0.0);
-  if (!(total > 0)) return;
-  for (size_t s = 0; s < plan.slots.size(); ++s) plan.slots[s].weight = weights[s] / total;
-}
-
-// Which slots a set has measured: the one whose box holds the key, else the one it belongs to by
-// order, else another of that one's stratum; each at most once.
-std::vector<bool> OnlineEngine::State::FilledSlots(uint32_t set) const {
-  std::vector<bool> filled(plan.slots.size(), false);
-  const auto found = sets.find(set);
-  if (found == sets.end()) return filled;
-  for (const Measurement& m : found->second) {
-    const double order = OrderOf(plan, m.key);
-    int choice = -1;
-    double best = 0;
-    for (size_t s = 0; s < plan.slots.size(); ++s) {
-      const PlanSlot& slot = plan.slots[s];
-      if (filled[s]) continue;
-      double fit = 0;
-      if (slot.begin <= order && order < slot.end) fit = 2;
-      if (slot.measurable && Contains(slot, m.key)) fit = 3;
-      if (fit == 0 && slot.stratum == StratumOf(plan, order)) fit = 1;
-      if (fit <= best) continue;
-      best = fit;
-      choice = static_cast<int>(s);
-    }
-    if (choice >= 0) filled[choice] = true;
-  }
-  return filled;
-}
-
-Plan OnlineEngine::MakePlan(const PlanOptions& options) const {
-  const State& s = *state_;
-  s.RefreshPlan(options);
-  const PlanBasis& basis = s.plan;
+Plan MakePlanOf(const EngineState& state, const PlanOptions& options) {
+  const PlanBasis& basis = state.plan;
   Plan plan;
-  plan.measured = static_cast<int>(s.spent.size());
-  plan.wanted = static_cast<int>(basis.slots.size() * options.sets.size());
+  plan.measured = static_cast<int>(state.measurements.spent.size());
+  plan.wanted = static_cast<int>(basis.samples.size() * options.sets.size());
 
-  const double n = static_cast<double>(s.totals.iterations);
-  const double total = static_cast<double>(s.horizon.iterations);
+  const double n = static_cast<double>(state.log.iterations);
+  const double total = static_cast<double>(state.horizon.iterations);
   double reserve = 0;
-  if (s.horizon.kind == Horizon::Kind::kUnknown) {
+  if (state.horizon.kind == Horizon::Kind::kUnknown) {
     reserve = kReserve / (1 + n / kReserveIterations);
-  } else if (s.horizon.kind == Horizon::Kind::kIterations) {
+  } else if (state.horizon.kind == Horizon::Kind::kIterations) {
     reserve = kReserve * std::max(0.0, 1 - n / (kReserveUntil * total));
   }
   const double released = std::min(kFirstMeasurements + n / kIterationsPerMeasurement,
@@ -388,39 +395,38 @@ Plan OnlineEngine::MakePlan(const PlanOptions& options) const {
 
   struct Candidate {
     double benefit;
-    int slot;
+    int sample;
     int set;  // index in options.sets
   };
   std::vector<Candidate> candidates;
   for (size_t set = 0; set < options.sets.size(); ++set) {
-    const std::vector<bool> filled = s.FilledSlots(options.sets[set]);
+    const std::vector<bool> filled = FilledSamples(state, options.sets[set]);
     // A set whose measurements fell where none was wanted has used up its share all the same.
-    const auto found = s.sets.find(options.sets[set]);
-    int64_t share = basis.points;
-    if (found != s.sets.end()) share -= static_cast<int64_t>(found->second.size());
+    int64_t share =
+        basis.points - static_cast<int64_t>(state.measurements.Of(options.sets[set]).size());
     std::vector<int> in_stratum(basis.benefit.size(), 0);
     for (size_t i = 0; i < filled.size(); ++i) {
-      in_stratum[basis.slots[i].stratum] += filled[i];
-      share -= !filled[i] && basis.slots[i].awaited;
+      in_stratum[basis.samples[i].stratum] += filled[i];
+      share -= !filled[i] && basis.samples[i].awaited;
     }
     for (size_t i = 0; i < filled.size(); ++i) {
-      const PlanSlot& slot = basis.slots[i];
-      if (filled[i] || !slot.measurable) continue;
+      const PlannedSample& sample = basis.samples[i];
+      if (filled[i] || !sample.measurable) continue;
       if (share-- <= 0) break;
-      const double k = in_stratum[slot.stratum]++;
+      const double k = in_stratum[sample.stratum]++;
       const double gain = k == 0 ? kFirstOfStratum : 1 / (k * (k + 1));
       candidates.push_back(
-          {basis.benefit[slot.stratum] * gain, static_cast<int>(i), static_cast<int>(set)});
+          {basis.benefit[sample.stratum] * gain, static_cast<int>(i), static_cast<int>(set)});
     }
   }
   std::stable_sort(candidates.begin(), candidates.end(),
                    [](const Candidate& a, const Candidate& b) { return a.benefit > b.benefit; });
   for (const Candidate& c : candidates) {
     if (allowance <= 0) break;
-    const PlanSlot& slot = basis.slots[c.slot];
+    const PlannedSample& sample = basis.samples[c.sample];
     const uint32_t set = options.sets[c.set];
     const auto same = std::find_if(plan.entries.begin(), plan.entries.end(), [&](const auto& e) {
-      return e.set == set && e.low == slot.low && e.high == slot.high;
+      return e.set == set && e.low == sample.low && e.high == sample.high;
     });
     if (same != plan.entries.end()) {
       ++same->quota;
@@ -429,43 +435,41 @@ Plan OnlineEngine::MakePlan(const PlanOptions& options) const {
     }
     if (static_cast<int>(plan.entries.size()) >= options.max_entries) continue;
     int64_t measured_here = 0;
-    if (const auto found = s.sets.find(set); found != s.sets.end()) {
-      for (const Measurement& m : found->second) measured_here += Contains(slot, m.key);
+    for (const Measurement& m : state.measurements.Of(set)) {
+      measured_here += Contains(sample, m.key);
     }
     uint64_t id = 0;
-    for (int64_t part : {slot.low.first, slot.low.second, slot.high.first, slot.high.second,
+    for (int64_t part : {sample.low.first, sample.low.second, sample.high.first, sample.high.second,
                          static_cast<int64_t>(set), measured_here}) {
       id = MixInto(id, static_cast<uint64_t>(part));
     }
-    plan.entries.push_back({slot.low, slot.high, set, 1, id});
+    plan.entries.push_back({sample.low, sample.high, set, 1, id});
     --allowance;
   }
   return plan;
 }
 
-std::vector<SeqPointInfo> OnlineEngine::SeqPoints(const PlanOptions& options) const {
-  const State& s = *state_;
-  s.RefreshPlan(options);
-  const int64_t so_far = static_cast<int64_t>(s.totals.iterations);
-  const double total = static_cast<double>(std::max(so_far, s.horizon.iterations));
+std::vector<SeqPointInfo> SeqPointsOf(const EngineState& state, const PlanOptions& options) {
+  const int64_t so_far = static_cast<int64_t>(state.log.iterations);
+  const double total = static_cast<double>(std::max(so_far, state.horizon.iterations));
   std::map<Key, SeqPointInfo> points;
-  std::vector<int> measured(s.plan.slots.size(), 0);
+  std::vector<int> measured(state.plan.samples.size(), 0);
   for (uint32_t set : options.sets) {
-    const std::vector<bool> filled = s.FilledSlots(set);
+    const std::vector<bool> filled = FilledSamples(state, set);
     for (size_t i = 0; i < filled.size(); ++i) measured[i] += filled[i];
   }
-  // Once nothing more is measured, slots that were not are stood for by their neighbours, whose
+  // Once nothing more is measured, samples that were not are stood for by their neighbours, whose
   // `wanted` says so.
-  const bool ended = s.horizon.iterations > 0 && so_far >= s.horizon.iterations;
+  const bool ended = state.horizon.iterations > 0 && so_far >= state.horizon.iterations;
   const std::vector<int> all(measured.size(), 1);
   const std::vector<size_t> stands_in =
-      NearestWith(ended || s.BudgetIsSpent(options) ? measured : all);
-  for (size_t i = 0; i < s.plan.slots.size(); ++i) {
-    const PlanSlot& slot = s.plan.slots[i];
-    const Key key = s.plan.slots[stands_in[i]].key;
+      NearestWith(ended || BudgetIsSpent(state, options) ? measured : all);
+  for (size_t i = 0; i < state.plan.samples.size(); ++i) {
+    const PlannedSample& sample = state.plan.samples[i];
+    const Key key = state.plan.samples[stands_in[i]].key;
     SeqPointInfo& point = points[key];
     point.key = key;
-    point.weight += slot.weight * total;
+    point.weight += sample.weight * total;
     point.measured += measured[i];
     point.wanted += static_cast<int>(options.sets.size());
   }

@@ -1,4 +1,4 @@
-#include "daemon/seqpoint/cells.h"
+#include "daemon/seqpoint/bins.h"
 
 #include <algorithm>
 #include <cmath>
@@ -12,7 +12,7 @@ using Dimension = int64_t Key::*;
 class Cutter {
  public:
   Cutter(absl::Span<const Key> keys, absl::Span<const double> mass)
-      : keys_(keys), mass_(mass), order_(keys.size()), cell_(keys.size(), 0) {
+      : keys_(keys), mass_(mass), order_(keys.size()), bin_(keys.size(), 0) {
     std::iota(order_.begin(), order_.end(), 0);
     const auto varies = [&](Dimension dimension) {
       return std::any_of(keys.begin(), keys.end(),
@@ -27,9 +27,9 @@ class Cutter {
     }
   }
 
-  std::vector<int> Cut(int max_cells) {
-    if (!keys_.empty()) Cut(0, order_.size(), std::max(max_cells, 1));
-    return std::move(cell_);
+  std::vector<int> Cut(int max_bins) {
+    if (!keys_.empty()) Cut(0, order_.size(), std::max(max_bins, 1));
+    return std::move(bin_);
   }
 
  private:
@@ -71,17 +71,17 @@ class Cutter {
     return wider;
   }
 
-  void Cut(size_t begin, size_t end, int cells) {
-    const Dimension dimension = cells > 1 ? WiderSide(begin, end) : nullptr;
+  void Cut(size_t begin, size_t end, int bins) {
+    const Dimension dimension = bins > 1 ? WiderSide(begin, end) : nullptr;
     if (dimension == nullptr) {
-      for (size_t i = begin; i < end; ++i) cell_[order_[i]] = next_cell_;
-      ++next_cell_;
+      for (size_t i = begin; i < end; ++i) bin_[order_[i]] = next_bin_;
+      ++next_bin_;
       return;
     }
     double total = 0;
     for (size_t i = begin; i < end; ++i) total += mass_[order_[i]];
-    const int left_cells = cells / 2;
-    const double target = total * left_cells / cells;
+    const int left_bins = bins / 2;
+    const double target = total * left_bins / bins;
     // The border between two different values that is nearest to the target.
     size_t border = 0;
     double border_miss = 0, border_mass = 0, mass = 0;
@@ -98,25 +98,25 @@ class Cutter {
       }
     }
     const double share = total > 0 ? border_mass / total : 0.5;
-    const int left = std::clamp(static_cast<int>(std::lround(cells * share)), 1, cells - 1);
+    const int left = std::clamp(static_cast<int>(std::lround(bins * share)), 1, bins - 1);
     Cut(begin, border, left);
-    Cut(border, end, cells - left);
+    Cut(border, end, bins - left);
   }
 
   absl::Span<const Key> keys_;
   absl::Span<const double> mass_;
   std::vector<int> order_;
-  std::vector<int> cell_;
+  std::vector<int> bin_;
   bool two_dimensional_ = false;
   double unit_[2];  // in two dimensions
-  int next_cell_ = 0;
+  int next_bin_ = 0;
 };
 
 }  // namespace
 
-std::vector<int> CutIntoCells(absl::Span<const Key> keys, absl::Span<const double> mass,
-                              int max_cells) {
-  return Cutter(keys, mass).Cut(max_cells);
+std::vector<int> CutIntoBins(absl::Span<const Key> keys, absl::Span<const double> mass,
+                             int max_bins) {
+  return Cutter(keys, mass).Cut(max_bins);
 }
 
 }  // namespace seqpoint

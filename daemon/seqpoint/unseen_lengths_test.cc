@@ -1,4 +1,4 @@
-#include "daemon/seqpoint/novelty.h"
+#include "daemon/seqpoint/unseen_lengths.h"
 
 #include <cmath>
 #include <map>
@@ -11,7 +11,7 @@ namespace seqpoint {
 namespace {
 
 TEST(NoveltyTest, EachValueOpensWhatItsNeighboursDidNot) {
-  const ValueHistory history = ValueHistory::Of(std::vector<int64_t>{100, 140, 110, 120});
+  const LengthHistory history = LengthHistory::Of(std::vector<int64_t>{100, 140, 110, 120});
   EXPECT_EQ(history.step, 10);
   ASSERT_EQ(history.opened.size(), 4u);
   for (const auto& [value, counts] : history.opened) EXPECT_EQ(counts[0], 1) << value;
@@ -38,8 +38,8 @@ TEST(NoveltyTest, CountsAreMeansOverBorders) {
     if (!distinct.contains(value))
       coming.push_back({value, 0.3 + 0.01 * static_cast<double>(value)});
   }
-  const ValueHistory history = ValueHistory::Of(past);
-  const BucketCounts to_open = history.StillToOpen(coming);
+  const LengthHistory history = LengthHistory::Of(past);
+  const BucketCounts unseen = history.UnseenAmong(coming);
   int64_t size = 1;
   for (int s = 0; s < kBucketSizes; ++s, size *= 2) {
     double opened = 0, expected = 0;
@@ -59,15 +59,15 @@ TEST(NoveltyTest, CountsAreMeansOverBorders) {
       }
     }
     EXPECT_NEAR(opened, buckets, 1e-9) << size;
-    EXPECT_NEAR(to_open[s], expected, 1e-9) << size;
+    EXPECT_NEAR(unseen[s], expected, 1e-9) << size;
   }
 }
 
 TEST(NoveltyTest, NothingAndExtremes) {
-  const ValueHistory nothing = ValueHistory::Of({});
-  EXPECT_EQ(nothing.StillToOpen({})[0], 0);
-  EXPECT_EQ(nothing.StillToOpen(std::vector<std::pair<int64_t, double>>{{5, 100}})[3], 1);
-  const ValueHistory far = ValueHistory::Of(std::vector<int64_t>{0, INT64_MAX});
+  const LengthHistory nothing = LengthHistory::Of({});
+  EXPECT_EQ(nothing.UnseenAmong({})[0], 0);
+  EXPECT_EQ(nothing.UnseenAmong(std::vector<std::pair<int64_t, double>>{{5, 100}})[3], 1);
+  const LengthHistory far = LengthHistory::Of(std::vector<int64_t>{0, INT64_MAX});
   for (double count : far.opened[1].second) EXPECT_TRUE(std::isfinite(count));
 }
 

@@ -1,4 +1,4 @@
-#include "daemon/seqpoint/sum_firsts.h"
+#include "daemon/seqpoint/accumulated_warm_up.h"
 
 #include <algorithm>
 #include <array>
@@ -17,7 +17,7 @@ constexpr int kWeightRounds = 6;
 // Residuals beyond so many deviations weigh less (Huber).
 constexpr double kWeightHuber = 2;
 constexpr double kLeastNoise = 1e-3;
-// What all first occurrences in an iteration cost, before anything is known: so much of its time.
+// What all cold iterations in an iteration cost, before anything is known: so much of its time.
 constexpr double kPriorShare = 0.2;
 constexpr double kRidge = 1e-9;  // two lengths may be one
 
@@ -103,8 +103,9 @@ std::optional<Fit> FitRows(const Data& data, const Row& mean, const Row& penalty
 
 }  // namespace
 
-SumFirsts JudgeSumFirsts(absl::Span<const KeyTimes> regular, absl::Span<const FirstTime> first) {
-  SumFirsts judged;
+AccumulatedWarmUp EstimateAccumulatedWarmUp(absl::Span<const KeyTimes> regular,
+                                            absl::Span<const ColdTime> cold) {
+  AccumulatedWarmUp judged;
   double count = 0, time = 0, mean[2] = {0, 0};
   const auto add = [&](const Key& key, double times, double ns) {
     count += times;
@@ -113,7 +114,7 @@ SumFirsts JudgeSumFirsts(absl::Span<const KeyTimes> regular, absl::Span<const Fi
     mean[1] += times * static_cast<double>(key.second);
   };
   for (const KeyTimes& g : regular) add(g.key, g.count, g.mean);
-  for (const FirstTime& f : first) {
+  for (const ColdTime& f : cold) {
     if (!f.of_run) add(f.time.key, 1, f.time.time_ns);
   }
   if (count < kMinTimes) return judged;
@@ -141,8 +142,8 @@ SumFirsts JudgeSumFirsts(absl::Span<const KeyTimes> regular, absl::Span<const Fi
       data.times.push_back(regular[i].mean / time);
       data.counts.push_back(regular[i].count);
     }
-    for (size_t i = 0; i < first.size(); i += 1 + first.size() / kEnoughTimes) {
-      const FirstTime& f = first[i];
+    for (size_t i = 0; i < cold.size(); i += 1 + cold.size() / kEnoughTimes) {
+      const ColdTime& f = cold[i];
       if (f.of_run) continue;
       const double new_lengths = lengths ? f.opened[0] : 0;
       const double opened = size > 0 ? f.opened[size] : 0;
@@ -185,13 +186,13 @@ SumFirsts JudgeSumFirsts(absl::Span<const KeyTimes> regular, absl::Span<const Fi
     judged.costs_ns[h.size] += h.probability * per_bucket * time;
   }
   judged.doubt = std::sqrt(std::max(0.0, square - level * level)) / std::max(level, 0.1);
-  for (const FirstTime& f : first) {
-    double surcharge = 0, plain = 0;
-    for (int s = 0; s < kBucketSizes; ++s) surcharge += judged.costs_ns[s] * f.opened[s];
+  for (const ColdTime& f : cold) {
+    double warm_up_cost = 0, plain = 0;
+    for (int s = 0; s < kBucketSizes; ++s) warm_up_cost += judged.costs_ns[s] * f.opened[s];
     for (const Hypothesis& h : hypotheses) {
       plain += h.probability * Value(h.fit.coefficients, row(f.time.key, 0, 0));
     }
-    judged.surcharge_ns.push_back(surcharge);
+    judged.warm_up_cost_ns.push_back(warm_up_cost);
     judged.excess_ns.push_back(f.time.time_ns - plain * time);
   }
   return judged;

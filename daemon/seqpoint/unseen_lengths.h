@@ -6,8 +6,8 @@
 // that hold one of the values, (1 / size) * |union of [value - size, value]|.
 //
 // Threading: free functions without state.
-#ifndef DAEMON_SEQPOINT_NOVELTY_H_
-#define DAEMON_SEQPOINT_NOVELTY_H_
+#ifndef DAEMON_SEQPOINT_UNSEEN_LENGTHS_H_
+#define DAEMON_SEQPOINT_UNSEEN_LENGTHS_H_
 
 #include <array>
 #include <cstdint>
@@ -22,19 +22,19 @@ namespace seqpoint {
 inline constexpr int kBucketSizes = 8;
 using BucketCounts = std::array<double, kBucketSizes>;
 
-// The values of one dimension in the order of their first occurrence.
-struct ValueHistory {
+// The values of one dimension in the order of their cold iteration.
+struct LengthHistory {
   std::vector<std::pair<int64_t, BucketCounts>> opened;  // the buckets that each value opened
   std::vector<int64_t> sorted;
   double step = 1;  // the greatest common divisor of the values' differences
 
-  static ValueHistory Of(absl::Span<const int64_t> in_order);
+  static LengthHistory Of(absl::Span<const int64_t> in_order);
 
   // Buckets that `coming` values (with the number of times each is expected, in order of value) are
   // expected to open.
-  BucketCounts StillToOpen(absl::Span<const std::pair<int64_t, double>> coming) const;
+  BucketCounts UnseenAmong(absl::Span<const std::pair<int64_t, double>> coming) const;
 };
 
 }  // namespace seqpoint
 
-#endif  // DAEMON_SEQPOINT_NOVELTY_H_
+#endif  // DAEMON_SEQPOINT_UNSEEN_LENGTHS_H_

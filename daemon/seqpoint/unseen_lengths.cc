@@ -1,4 +1,4 @@
-#include "daemon/seqpoint/novelty.h"
+#include "daemon/seqpoint/unseen_lengths.h"
 
 #include <algorithm>
 #include <cmath>
@@ -7,8 +7,8 @@
 
 namespace seqpoint {
 
-ValueHistory ValueHistory::Of(absl::Span<const int64_t> in_order) {
-  ValueHistory history;
+LengthHistory LengthHistory::Of(absl::Span<const int64_t> in_order) {
+  LengthHistory history;
   history.sorted.assign(in_order.begin(), in_order.end());
   std::sort(history.sorted.begin(), history.sorted.end());
   int64_t step = 0;
@@ -36,7 +36,7 @@ ValueHistory ValueHistory::Of(absl::Span<const int64_t> in_order) {
   return history;
 }
 
-BucketCounts ValueHistory::StillToOpen(absl::Span<const std::pair<int64_t, double>> coming) const {
+BucketCounts LengthHistory::UnseenAmong(absl::Span<const std::pair<int64_t, double>> coming) const {
   BucketCounts counts = {};
   if (coming.empty()) return counts;
   std::vector<double> times_before = {0};

@@ -1,0 +1,37 @@
+// What slow iterations, stalls and cold iterations add to the time of normal ones.
+//
+// Threading: free functions without state.
+#ifndef DAEMON_SEQPOINT_SLOW_ITERATIONS_H_
+#define DAEMON_SEQPOINT_SLOW_ITERATIONS_H_
+
+#include "absl/types/span.h"
+#include "daemon/seqpoint/fitted_model.h"
+#include "daemon/seqpoint/interval.h"
+#include "daemon/seqpoint/measurements.h"
+#include "daemon/seqpoint/outlier_filter.h"
+
+namespace seqpoint {
+
+// Slow iterations that nobody has seen yet: as if half a one of 30 % had been.
+inline constexpr double kUnseenSlow = 0.5;
+inline constexpr double kUnseenSlowExcess = 0.3;
+
+// Of slow iterations and stalls among `count` others, which normally take `expected_ns` altogether:
+// they come as often as they did (a compound Poisson process). In ns.
+Normal SlowExcess(const OutlierFilter& filter, const TimeModel& model, double count,
+                  double expected_ns);
+
+// What is added to the time of normal iterations over the whole run, relative.
+struct ExtraShares {
+  Normal slow, warm_up;
+};
+ExtraShares ExtraSharesOf(const OutlierFilter& filter, const FittedModel& fitted);
+
+// By how much a slow iteration of the measured lengths takes longer, relative, as times show it; 0:
+// they show none.
+double UsualSlow(const OutlierFilter& filter, const TimeModel& model,
+                 absl::Span<const Measurement> measurements);
+
+}  // namespace seqpoint
+
+#endif  // DAEMON_SEQPOINT_SLOW_ITERATIONS_H_
