@@ -14,6 +14,7 @@
 #include "daemon/jobs/process_names.h"
 #include "daemon/jobs/state.pb.h"
 #include "daemon/seqpoint/engine.h"
+#include "daemon/seqpoint/measurements.h"
 #include "daemon/store/part_log.h"
 #include "daemon/store/store.h"
 #include "injection/abi/control.h"

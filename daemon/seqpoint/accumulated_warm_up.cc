@@ -10,14 +10,14 @@
 namespace seqpoint {
 namespace {
 
-constexpr int kMinTimes = 8;
+constexpr int kMinTimes = 8;  // for five columns
 // More of either tell no more.
 constexpr size_t kEnoughTimes = 4096;
-constexpr int kWeightRounds = 6;
+constexpr int kWeightRounds = 6;  // of reweighting; the fit stays after three or four
 // Residuals beyond so many deviations weigh less (Huber).
 constexpr double kWeightHuber = 2;
-constexpr double kLeastNoise = 1e-3;
-// What all cold iterations in an iteration cost, before anything is known: so much of its time.
+constexpr double kLeastNoise = 1e-3;  // relative
+// The prior of the warm-up cost of one iteration: this share of its time.
 constexpr double kPriorShare = 0.2;
 constexpr double kRidge = 1e-9;  // two lengths may be one
 

@@ -1,6 +1,6 @@
-// What cold iterations cost where keys are sums over micro-batches.
+// The warm-up cost where keys are sums over micro-batches.
 //
-// An iteration then has several cold iterations at once, early in a run nearly each of them, so
+// An iteration then has several unseen lengths at once, and early in a run nearly every one has, so
 // that none is left to hold the others against. But how many there are differs from iteration to
 // iteration, and falls: times are fitted on the key and on the buckets of lengths
 // (unseen_lengths.h) that an iteration opened, together: a cost for each new length, for each
@@ -22,7 +22,8 @@ struct AccumulatedWarmUp {
   double costly_probability = 0;        // that cold iterations cost anything
   std::vector<double> warm_up_cost_ns;  // expected of each of `cold`
   std::vector<double> excess_ns;        // what each took beyond an iteration that opens nothing
-  // Of the level of such an iteration, for not knowing what opening costs; relative.
+  // Standard deviation of the level of such an iteration: the cost of opening is uncertain;
+  // relative.
   double doubt = 0;
   BucketCounts costs_ns = {};  // expected of each bucket that is opened, of each size
 };

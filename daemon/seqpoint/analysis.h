@@ -1,4 +1,4 @@
-// What the log of a whole run says: how well lengths explain its times, which lengths stand for it,
+// Analyses the log of a whole run: how well lengths explain its times, which lengths stand for it,
 // what measuring those alone would tell, here, on another machine and of another run.
 //
 //   LogAnalysis analysis = AnalyzeLog(log, {.points = 16});

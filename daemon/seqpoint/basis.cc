@@ -46,7 +46,7 @@ std::string BasisOf(const EngineState& state, const FittedModel& fitted) {
   } else {
     absl::StrAppend(&basis, "; ", InWords(fitted.explained));
   }
-  // Of a run that is through there is no rest of which anything could be known.
+  // A run that is through has no rest.
   const bool through = state.horizon.kind != Horizon::Kind::kUnknown && !state.horizon.another &&
                        static_cast<int64_t>(state.log.iterations) >= state.horizon.iterations;
   if (state.horizon.kind == Horizon::Kind::kUnknown) {

@@ -75,8 +75,8 @@ struct ColdIterations {
   };
   Costs CostsOf(const KeyTable& keys) const;
 
-  // What recurrences took beyond the normal, in proportion to the run's first cold iterations.
-  // Recurrences to come are expected in the same proportion.
+  // The time that recurrences took beyond the normal, in proportion to the run's first cold
+  // iterations. Recurrences to come are expected in the same proportion.
   double RecurrenceShare(const KeyTable& keys, const TimeModel& model) const;
 
  private:

@@ -11,7 +11,7 @@
 namespace seqpoint {
 namespace {
 
-// What times at equal length may do over a run, and how often that is expected. Real logs grow by
+// The drifts of times at equal length over a run, and how often each is expected. Real logs grow by
 // 0.6 to 0.8 % within an epoch, up to 1.6 % over a run; devices warm up, throttle and share their
 // machine. `time` is a share of the run.
 enum class Drift : uint8_t { kNone, kLine, kWarmUp, kWalk, kRough, kSmooth };
@@ -29,17 +29,17 @@ constexpr struct {
               {0.008, 0.09},  {0.02, 0.02},  {0.06, 0.007}, {0.2, 0.003}};
 // A line may bend: variance of the change of its slope over the run, in units of that of the slope.
 constexpr double kBend = 4;
-// However calm it was: a machine may start to throttle, a neighbour may come. So often within a
-// run, and what the mean over the rest then changes by.
+// However calm it was: a machine may start to throttle, a neighbour may come. Its rate within a
+// run, and by how much the mean over the rest then changes.
 constexpr double kSurpriseRate = 0.35;
 constexpr struct { double deviation, probability; } kSurprises[] = {{0.003, 0.8}, {0.008, 0.2}};
 // Times of a CPU, which shares its clock, caches and cores with others, drift by about as much as
 // one iteration scatters (0.2 % per 0.2 % of noise), and its surprises are twice that; what a
 // neighbour that comes and goes adds to the noise counts up to 5 % only.
 constexpr double kHostNoise = 0.002, kMostHostSize = 25, kHostSurprise = 2;
-constexpr double kLeastProbability = 3e-4;
-constexpr int kFuturePoints = 24;
-constexpr size_t kMostDriftBlocks = 32;  // as many are enough to tell one drift from another
+constexpr double kLeastProbability = 3e-4;  // of the best: less probable drifts are left out
+constexpr int kFuturePoints = 24;           // of the rest, over which its mean is taken
+constexpr size_t kMostDriftBlocks = 32;     // as many are enough to tell one drift from another
 
 // Covariance of the drift at two times, up to a factor and a constant.
 double DriftCovariance(Drift kind, double time, double a, double b) {

@@ -1,4 +1,4 @@
-// What times at equal length do while the run goes on.
+// How times at equal length drift while the run goes on.
 //
 // Real logs drift: time at equal length grows by 0.6 to 0.8 % within an epoch.
 //

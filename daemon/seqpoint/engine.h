@@ -1,4 +1,5 @@
-// OnlineEngine: what a job knows about the cost of its iterations, and what it should measure.
+// OnlineEngine: what a job knows about the cost of its iterations, and what it should measure. A
+// facade: each idea is a value (engine_state.h) or a function in a file of its own.
 //
 // The daemon feeds it every iteration (key, time) and every measured one (counters, kernel times);
 // at any moment it answers: which keys to measure with which configuration, what the SeqPoints
@@ -113,7 +114,7 @@ class OnlineEngine {
   absl::StatusOr<Projection> ProjectStatistics(uint32_t set, absl::Span<const int> indices,
                                                double confidence,
                                                StatisticKind kind = StatisticKind::kTimeLike) const;
-  // Of each statistic of the set, the sum over its measurements: which ones are worth projecting.
+  // The sum of each statistic of the set over its measurements: which ones are worth projecting.
   std::vector<double> MeasuredSums(uint32_t set) const;
 
   // How well the key explains time, on a bounded random sample of what was seen.

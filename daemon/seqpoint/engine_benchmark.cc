@@ -46,7 +46,7 @@ void BM_AddIteration(benchmark::State& state) {
 }
 BENCHMARK(BM_AddIteration)->Arg(10)->Arg(1000)->Arg(100000);
 
-// One iteration and the plan after it: the selection is made anew now and then, which is in the
+// One iteration and the plan after it: the selection is made again now and then, which is in the
 // mean.
 void BM_IterationAndPlan(benchmark::State& state) {
   const std::vector<IterationSample> samples = Samples(state.range(0), 1 << 16);
@@ -61,7 +61,7 @@ void BM_IterationAndPlan(benchmark::State& state) {
 }
 BENCHMARK(BM_IterationAndPlan)->Arg(10)->Arg(1000);
 
-// The plan alone, made wholly anew each time, as its budget changes; times are the same.
+// The plan alone, with a new selection each time, as its budget changes; times are the same.
 void BM_PlanAnew(benchmark::State& state) {
   OnlineEngine engine = Filled(state.range(0));
   int budget = 64;
@@ -73,7 +73,7 @@ void BM_PlanAnew(benchmark::State& state) {
 }
 BENCHMARK(BM_PlanAnew)->Arg(10)->Arg(1000)->Arg(100000)->Unit(benchmark::kMicrosecond);
 
-// ... after an iteration, so that the times it goes by are fitted anew, too.
+// ... after an iteration, so that the model is fitted again, too.
 void BM_IterationAndPlanAnew(benchmark::State& state) {
   const std::vector<IterationSample> samples = Samples(state.range(0), 1 << 16);
   OnlineEngine engine = Filled(state.range(0));

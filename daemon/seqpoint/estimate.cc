@@ -19,7 +19,7 @@ double Total(absl::Span<const MeasuredPoint> points) {
   return total;
 }
 
-// Of the sum of a run's iterations, for noise 1 where the profile says `noise`.
+// Variance of the sum of a run's iterations, for noise 1 where the profile says `noise`.
 double Variance(absl::Span<const MeasuredPoint> points) {
   double variance = 0;
   for (const MeasuredPoint& p : points) {

@@ -28,7 +28,7 @@ KeyFit ExplainedBy(const EngineState& state, const TimeModel& model) {
     sampled_keys.push_back(t.key);
     times.push_back(t.time_ns);
   }
-  // Of sums, the warm-up cost can be taken off.
+  // The warm-up cost can be subtracted from sums.
   for (const KeyTime& t : model.without_warm_up) {
     if (repeated >= kEnoughRepeated) break;
     sampled_keys.push_back(t.key);

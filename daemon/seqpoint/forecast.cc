@@ -44,7 +44,8 @@ bool MatchesBadly(absl::Span<const ForecastRow> rows, bool expected_only, double
   return strangers > kHistogramSlack * so_far + 3;
 }
 
-// What is left of the run's histogram, key by key, or where that is only expected, bin by bin.
+// Subtracts the past from the run's histogram: key by key, or where that is only expected, bin by
+// bin.
 void TakeOffPast(std::vector<ForecastRow>& rows, bool expected_only, const Quadratic& curve) {
   if (!expected_only) {
     for (ForecastRow& row : rows) row.remaining = std::max(0.0, row.remaining - row.past);

@@ -37,8 +37,8 @@ struct Forecast {
 Forecast MakeForecast(const IterationLog& log, const ColdIterations& cold, const Horizon& horizon,
                       const TimeModel& model, bool drifting);
 
-// What the drawing of `remaining` unknown keys adds to the variance of a sum over them. `variance`:
-// of one iteration over the keys that occurred.
+// The variance that the drawing of `remaining` unknown keys adds to a sum over them. `variance`:
+// that of one iteration over the keys that occurred.
 double SamplingVariance(const IterationLog& log, const Horizon& horizon, const Forecast& forecast,
                         const DriftEstimate& drift, double remaining, double variance);
 

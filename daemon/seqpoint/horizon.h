@@ -19,7 +19,6 @@ struct KeyCount {
   int64_t count = 0;
 };
 
-// What is known of the rest of the run.
 struct Horizon {
   enum class Kind : uint8_t {
     kUnknown,

@@ -14,7 +14,7 @@
 
 namespace seqpoint {
 
-// What the measured iterations cannot show of it.
+// The uncertainty that the measured iterations cannot show.
 class Intermittent {
  public:
   // `values`: of the statistic, one for each measurement.

@@ -47,9 +47,9 @@ struct IterationLog {
 
   // False: the sample is rejected, and counted as such.
   bool Accepts(const IterationSample& sample);
-  // Of a phase other than training.
+  // A sample of another phase than training.
   void AddOther(const IterationSample& sample);
-  // Of a training iteration that was accepted. Null: its key found no room.
+  // A training iteration that was accepted. Null: its key found no room.
   KeyRecord* Add(const IterationSample& sample, const SampleUse& use);
 
   // InvalidArgument where `iterations` are not untimed ones of the log.

@@ -41,7 +41,7 @@ double BoundOf(const std::vector<double>& deviations) {
   return std::max(Quantile(deviations, 1 - kCut), kCutDeviations * 1.4826 * Median(deviations));
 }
 
-// What the iterations with positive weights take, by key: a robust quadratic plus means of bins,
+// The time of the iterations with positive weights, by key: a robust quadratic plus means of bins,
 // shrunken by how much they differ beyond chance (one-way random effects).
 class Predictor {
  public:

@@ -1,4 +1,4 @@
-// KeyTable: what a run keeps of each key: its iterations, and the times of the ordinary ones.
+// KeyTable: the iterations of each key, and the times of the ordinary ones.
 //
 // Threading: values. Ownership: at most kMaxKeys records.
 #ifndef DAEMON_SEQPOINT_KEY_TABLE_H_
@@ -56,7 +56,7 @@ class KeyTable {
   // Different lengths so far. Iterations of unknown length have none.
   uint64_t Lengths() const;
 
-  // Of keys with known lengths and ordinary times, in key order.
+  // Keys with known lengths and ordinary times, in key order.
   std::vector<KeyTimes> OrdinaryOfKeys() const;
   // Keys that have a baseline of their own, in order.
   std::vector<Key> KeysWithBaseline() const;

@@ -17,7 +17,7 @@ namespace seqpoint {
 namespace {
 
 constexpr int kPlanGroups = 48;
-// The selection is made anew when the run grew by this share: a constant cost per iteration.
+// The selection is made again when the run grew by this share: a constant cost per iteration.
 constexpr double kRefreshGrowth = 1.0 / 8;
 // ... or, where samples wait for lengths that have yet to occur, by this one.
 constexpr double kWaitingGrowth = 1.0 / 64;
@@ -229,7 +229,7 @@ void RefreshPlan(EngineState& state, const PlanOptions& options,
       static_cast<double>(n - plan.iterations) <= growth * static_cast<double>(plan.iterations)) {
     return;
   }
-  // What was measured for other SeqPoints cannot be taken back: they stay.
+  // The measurements of other SeqPoints are spent: these SeqPoints stay.
   if (same_options && !plan.samples.empty() && BudgetIsSpent(state, options)) {
     WeighSamples(state, fitted());
     return;

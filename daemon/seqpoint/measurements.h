@@ -37,9 +37,9 @@ struct Measurements {
   absl::flat_hash_set<uint64_t> spent;
   uint64_t used = 0, refused = 0;
 
-  // Of a set; empty where nothing was measured for it.
+  // A set's measurements; empty where there are none.
   absl::Span<const Measurement> Of(uint32_t set) const;
-  // Of each statistic of the set, the sum over its measurements.
+  // The sum of each statistic of the set over its measurements.
   std::vector<double> Sums(uint32_t set) const;
 
   // InvalidArgument for a value that is not finite, ResourceExhausted beyond the limits.

@@ -104,7 +104,7 @@ void OutlierFilter::AcceptNewRegime(double residual, uint64_t newest, const Time
   outlier_threshold = clipping_threshold = widened;
 }
 
-// What deviations are judged by.
+// Deviations are from this.
 double OutlierFilter::NormalTime(const Key& key, const OrdinaryTimes& its) const {
   return its.own_baseline ? its.mean_ns / its.level * level : (*curve)(key);
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 namespace seqpoint {
 
@@ -18,7 +19,9 @@ std::optional<Estimate> RatioOf(const Estimate& numerator, const Estimate& denom
 }
 
 Estimate Scaled(const Estimate& e, double factor) {
-  return {e.value * factor, e.low * factor, e.high * factor};
+  Estimate scaled{e.value * factor, e.low * factor, e.high * factor};
+  if (factor < 0) std::swap(scaled.low, scaled.high);
+  return scaled;
 }
 
 Estimate NotBelow(double floor, const Estimate& e) {

@@ -23,7 +23,7 @@ struct Projection {
   int64_t iterations_so_far = 0;
   int64_t iterations_total = 0;  // 0 = unknown
   int64_t measured_with = 0;     // of a statistic: measured iterations in which it was not 0
-  // Of the whole run; absent while the horizon is unknown, and once the run is past it.
+  // For the whole run; absent while the horizon is unknown, and once the run is past it.
   std::optional<Estimate> total;
   // For times with nothing substituted, an exact sum; absent where iterations ran and none has a
   // time, as then there is no total either.

@@ -44,7 +44,7 @@ struct SeqPoint {
 struct Selection {
   std::vector<SeqPoint> points;  // in key order; weights sum to the number of iterations
   int bins = 0;
-  // Of the total, relative: for the paper's rule the error on the log that chose the points, for
+  // Relative to the total: for the paper's rule the error on the log that chose the points, for
   // ours the expected standard error of one measurement per point.
   double error = 0;
   // By how much the variance of noise varies more between few iterations than that of normal noise:

@@ -6,7 +6,8 @@
 namespace seqpoint {
 namespace {
 
-// What was not clipped of slow iterations counts up to so many times what was.
+// The part of slow iterations below the clipping threshold is at most so many times the clipped
+// part.
 constexpr double kMostBelowThreshold = 3;
 
 }  // namespace

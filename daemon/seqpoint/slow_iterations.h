@@ -1,4 +1,4 @@
-// What slow iterations, stalls and cold iterations add to the time of normal ones.
+// The time that slow iterations, stalls and cold iterations add to that of normal ones.
 //
 // Threading: free functions without state.
 #ifndef DAEMON_SEQPOINT_SLOW_ITERATIONS_H_
@@ -16,12 +16,12 @@ namespace seqpoint {
 inline constexpr double kUnseenSlow = 0.5;
 inline constexpr double kUnseenSlowExcess = 0.3;
 
-// Of slow iterations and stalls among `count` others, which normally take `expected_ns` altogether:
-// they come as often as they did (a compound Poisson process). In ns.
+// The excess of slow iterations and stalls among `count` others, which normally take `expected_ns`
+// altogether, in ns: they come as often as they did (a compound Poisson process).
 Normal SlowExcess(const OutlierFilter& filter, const TimeModel& model, double count,
                   double expected_ns);
 
-// What is added to the time of normal iterations over the whole run, relative.
+// Shares of the time of normal iterations that are added over the whole run.
 struct ExtraShares {
   Normal slow, warm_up;
 };

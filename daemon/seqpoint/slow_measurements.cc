@@ -12,8 +12,8 @@ namespace {
 // Slow measurements are looked for from so many on, and at most this share of them is slow.
 constexpr size_t kMinMeasuredForSlow = 12;
 constexpr double kMostSlowMeasured = 0.1;
-// So many statistics of a set tell whether an iteration was slow as a whole, and this share of them
-// is enough: amounts say nothing, and a length picks only few kernels.
+// At most so many statistics of a set are asked whether an iteration was slow as a whole, and this
+// share of them is enough: amounts say nothing, and a length picks only few kernels.
 constexpr size_t kMostWitnesses = 64;
 constexpr double kAgreeing = 0.25;
 

@@ -14,6 +14,7 @@ namespace {
 // How likely a statistic that may follow time grows in slow iterations, and with the drift, before
 // anything was measured; and how likely any statistic grows in cold iterations.
 constexpr double kFollows = 0.7, kFollowsWarmUp = 0.15;
+// ... that it grows in slow iterations, where measured ones stood out.
 constexpr double kSeenSlow = 0.98;
 // Slow iterations that raise a statistic by more times than they raise times are not those that
 // times show: half again as much as where the least of the shares above is work on the GPU.
@@ -21,17 +22,21 @@ constexpr double kMostShown = 1.5 / 0.45;
 // Half a slow iteration in so many is expected where times do not show them, before one was
 // measured: the 1 % of the simulated runs.
 constexpr double kUsualGap = 50;
-// What does not follow times may drift by itself: as much as is most probable for times (drift.cc).
+// Standard deviation of the drift of a statistic that does not follow times: the most probable one
+// of times (drift.cc).
 constexpr double kUnseenDrift = 0.002;
-// What follows may be a part of an iteration's time, as GPU work beside gaps: then it changes by as
-// much, and relative to itself by more. Evenly likely shares; below the least, most of the time is
-// no GPU work.
+// A statistic that follows may be a share of an iteration's time, as GPU work between gaps: it then
+// changes by as much as the time, and by more relative to itself. The shares are equally likely;
+// below the least, most of the time is no GPU work.
 constexpr double kShares[] = {1, 0.7, 0.45};
-constexpr double kLeastLevel = 0.1;
-constexpr double kShownVariance = 0.04;  // of the factor, where one slow iteration or a few told it
+constexpr double kLeastLevel = 0.1;      // of the expected time, however far times drifted
+constexpr double kShownVariance = 0.04;  // of the factor, where one slow iteration or a few show it
 constexpr int kWays = 1 + std::size(kShares);  // not to follow is one, too
+// Below the measured lengths a statistic is so many times as uncertain as the time.
 constexpr double kDoubtBelow = 2;
+// The likelihood counts for a factor of at most e^5: few measurements show little.
 constexpr double kMostEvidence = 5;
+
 // With the measurements `left_out` (empty: none) taken for slow iterations, which lie `slow_above`
 // above the others, relative.
 std::vector<StatisticModel> ModelsOf(const EngineState& state, const FittedModel& fitted,

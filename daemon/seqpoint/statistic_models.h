@@ -24,8 +24,8 @@ struct StatisticModel {
   double slow = 0, slow_variance = 0;
   // The error of the level of times when it was measured, nearly the same for all measurements.
   double level_variance = 0;
-  // What slow iterations that times do not show take on top, relative; and the standard deviation
-  // of a drift that they do not show.
+  // The excess of slow iterations that times do not show, relative; and the standard deviation of a
+  // drift that they do not show.
   double unseen_slow = 0, unseen_slow_variance = 0;
   double unseen_drift = 0;
   bool follows_warm_up = false;  // takes more in cold iterations

@@ -116,7 +116,7 @@ absl::StatusOr<Projection> ProjectStatisticsOf(const EngineState& state, const F
                             const std::vector<CurveTarget>& coming) {
     std::vector<CurveTarget> all = past;
     all.insert(all.end(), coming.begin(), coming.end());
-    // Of the coming iterations, and of those whose records were lost.
+    // For the coming iterations, and for those whose records were lost.
     const double drawn =
         drawn_variance((!coming.empty() && (forecast.sampled || !has_total) ? rest : 0) +
                        (past.empty() ? 0 : forecast.untimed_unknown));

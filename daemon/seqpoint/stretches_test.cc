@@ -21,7 +21,7 @@ using ::testing::Not;
 
 int64_t Ns(double time_ns) { return static_cast<int64_t>(time_ns); }
 
-double NormalTime(int64_t length) {
+double UsualTime(int64_t length) {
   const auto x = static_cast<double>(length);
   return 2e6 + 3e4 * x + 250 * x * x;  // attention: 2.4 to 200 ms
 }
@@ -38,7 +38,7 @@ struct Training {
     std::uniform_real_distribution<double> uniform;
     for (int i = 0; i < iterations; ++i) {
       keys.push_back({8 * length(random)});
-      times_ns.push_back(NormalTime(keys.back().first) * std::exp(noise * normal(random)));
+      times_ns.push_back(UsualTime(keys.back().first) * std::exp(noise * normal(random)));
       if (uniform(random) < slow_share) times_ns.back() *= 1.5;
       total_ns += times_ns.back();
     }
@@ -96,7 +96,7 @@ TEST(StretchTest, IntervalsCover) {
       ASSERT_TRUE(p.total.has_value()) << p.basis;
       covered += Covers(*p.total, run.total_ns);
       width += (p.total->high - p.total->low) / p.total->value / 200;
-      curve += std::abs(engine.PredictTime({400}) / NormalTime(400) - 1) / 100;
+      curve += std::abs(engine.PredictTime({400}) / UsualTime(400) - 1) / 100;
     }
     std::printf("%zu together, %zu of 2,000 seen: %d of 100 covered, +-%.2f %%, 400: %.2f %%\n",
                 together, seen, covered, 100 * width, 100 * curve);
@@ -110,7 +110,7 @@ TEST(StretchTest, TheCurveIsFoundFromSums) {
   OnlineEngine engine;
   run.Feed(engine, 2000, 10);
   for (const int64_t length : {80, 200, 320, 440}) {
-    EXPECT_NEAR(engine.PredictTime({length}), NormalTime(length), 0.01 * run.total_ns / 2000);
+    EXPECT_NEAR(engine.PredictTime({length}), UsualTime(length), 0.01 * run.total_ns / 2000);
   }
 }
 
@@ -125,7 +125,7 @@ TEST(StretchTest, OtherLengthsThanThoseThatRanAreAsUncertainAsTheCurveIsWrong) {
       if (i >= 1000)
         run.keys[i].first = 8 * std::uniform_int_distribution<int64_t>(low, low + 8)(random);
       const int64_t padded = (run.keys[i].first + 255) / 256 * 256;
-      run.times_ns[i] = std::round(NormalTime(padded));
+      run.times_ns[i] = std::round(UsualTime(padded));
       run.total_ns += run.times_ns[i];
     }
     OnlineEngine engine;
@@ -189,7 +189,7 @@ TEST(StretchTest, FirstOccurrencesInStretchesArePaidFor) {
   for (size_t i = 0; i < 900; ++i) {
     const Key key = {run.keys[i].first + (i < 600 ? 0 : 1000)};
     const double time =
-        std::round(NormalTime(key.first) * (1 + 0.003 * (static_cast<int>(i % 7) - 3)) +
+        std::round(UsualTime(key.first) * (1 + 0.003 * (static_cast<int>(i % 7) - 3)) +
                    (seen[key]++ == 0 ? 3e7 : 0));
     truth += time;
     sum += time;

@@ -12,26 +12,27 @@
 namespace seqpoint {
 namespace {
 
-constexpr int kMaxModelBins = 48;
+constexpr int kMaxModelBins = 48;        // the smooth curve costs O(bins^3)
 constexpr size_t kMaxBaselineBins = 16;  // of keys that the curve misses
-constexpr int kNeighbours = 7;
+constexpr int kNeighbours = 7;           // whose median a time is compared with
 // Fewer repeated iterations are nothing to hold cold iterations against; as many first
 // occurrences as below, few of which stand out, are ordinary all the same.
 constexpr double kMinRepeated = 5;
 constexpr size_t kManyCold = 200;
-// What stands out: this many median absolute deviations, at least this share; more where the curve
-// itself rests on few times.
+// A time stands out beyond so many median absolute deviations, and at least this share; more where
+// the curve itself rests on few times.
 constexpr double kCostlyLengthDeviations = 6;
 constexpr double kMinCostly = 0.03;
-constexpr double kLeastMiss = 1e-3;
-constexpr double kYoungModelCurve = 16;
-// So many stand out by chance: slow iterations.
+constexpr double kLeastMiss = 1e-3;  // relative; clocks and noise allow no less
+constexpr double kYoungModelCurve =
+    16;  // iterations: the threshold is wider by this over their number
+// This share stands out by chance: slow iterations.
 constexpr double kSlowShare = 0.05;
 // A difference between ordinary ones that is worth a stratum of its own.
 constexpr double kMinWarmUpEffect = 0.01;
-constexpr int kJudgeRounds = 6;
-constexpr size_t kEnoughGroups = 4096;
-// What is assumed of the noise before anything is known, and the weight of that in iterations.
+constexpr int kJudgeRounds = 6;         // the judgement stays after two to four
+constexpr size_t kEnoughGroups = 4096;  // more lengths make a quadratic no better
+// The prior of the noise of one iteration, relative, and its weight in iterations.
 constexpr double kModelPriorNoise = 0.02;
 constexpr double kModelPriorWeight = 6;
 // An iteration takes at least this share of the mean, where none was timed alone.
@@ -249,7 +250,7 @@ void TimeModel::JudgeColdIterations(absl::Span<const ColdTime> cold, std::vector
         warm_up_cost[i] = costly[i] ? warm_up_cost_ns : 0;
         weight[i] = costly[i] ? noise / (noise + warm_up_cost_variance * (1 + 1 / costs.count)) : 1;
       }
-      // What the first iteration of a run takes has no like.
+      // Nothing is like the first iteration of a run.
       if (cold[i].of_run && costly[i]) weight[i] = 0;
     }
     if (round > 0 && costly == before) break;
@@ -309,8 +310,7 @@ void TimeModel::JudgeAccumulatedWarmUp(absl::Span<const ColdTime> cold,
   }
 }
 
-// What opening a bucket costs, for each size that buckets may have, and how well that agrees with
-// what the cold iterations took.
+// The cost of opening a bucket, for each size that buckets may have, and its likelihood.
 void TimeModel::PriceBuckets(absl::Span<const ColdTime> cold, absl::Span<const double> excess_ns) {
   double best = -INFINITY;
   for (int s = 0; s < kBucketSizes; ++s) {

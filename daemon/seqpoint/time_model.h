@@ -53,9 +53,9 @@ struct TimeModel {
   std::vector<Key> own;  // keys with a bin of their own in it, in order
   double noise = 0;      // standard deviation of one iteration, relative, correlation included
 
-  // Whether cold iterations of a length cost more than later ones (algorithm search,
-  // compilation): all of them, or those that open a bucket of lengths. While unknown, they are not
-  // trusted. When kOrdinary, they count as any other.
+  // Whether cold iterations cost more than later ones (algorithm search, compilation): all of them,
+  // or those that open a bucket of lengths. While unknown, their times are not trusted. When
+  // kOrdinary, they count as any other.
   enum class WarmUp : uint8_t { kUnknown, kOrdinary, kCostly };
   WarmUp warm_up = WarmUp::kUnknown;
   double costly_share = 0;     // of the cold iterations
@@ -69,8 +69,7 @@ struct TimeModel {
   std::vector<KeyTime> without_warm_up;
   double doubt = 0;
 
-  // Of the single times below: how many there were, and what those among them that were stalls took
-  // beyond the normal.
+  // The number of single times below, and the excess of the stalls among them.
   double singles = 0;
   double stall_excess_ns = 0;
   double stall_excess_square = 0;
@@ -85,9 +84,9 @@ struct TimeModel {
                        absl::Span<const ColdTime> cold, double correlation, const Key& shortest,
                        absl::Span<const Key> own = {}, bool sums = false);
 
-  // From times of several iterations together. What cold iterations
-  // and slow iterations take on top is not known apart: it is in the curve and in the noise.
-  // `lowest`, `highest`: of the keys that ran, in each dimension.
+  // From times of several iterations together. The excess of cold and slow iterations is in the
+  // curve and in the noise: nothing shows it alone. `lowest`, `highest`: of the keys that ran, in
+  // each dimension.
   static TimeModel OfSums(const BlockTrace& times, const KeyScale& scale, const Key& lowest,
                           const Key& highest);
   // The share of these targets that is shorter or longer than all that ran. OfSums only.
@@ -100,7 +99,7 @@ struct TimeModel {
   std::optional<int> BaselineBin(const Key& key) const;
   // Whether a cold iteration that took so much beyond the expected time is a costly one.
   bool IsCostly(double excess_ns, double expected_ns) const;
-  // What cold iterations that open so many buckets will take beyond the normal.
+  // The warm-up cost of cold iterations that open so many buckets.
   Normal WarmUpCost(const BucketCounts& unseen) const;
   double AllWarmUp() const { return (1 + recurrence_share) * warm_up_ns; }
 

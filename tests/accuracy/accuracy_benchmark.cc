@@ -27,7 +27,7 @@ struct Flags {
   std::vector<std::string> files;
   std::vector<std::string> key, group;
   std::string time, against, json, svg;
-  int seeds = 200;
+  Seeds seeds;
   bool gpus = true;
 };
 
@@ -48,7 +48,8 @@ std::vector<Result> RunAll(const std::vector<Task>& tasks) {
   return all;
 }
 
-void AddMeasured(const std::shared_ptr<DataSet>& data, int seeds, std::vector<Task>& tasks) {
+void AddMeasured(const std::shared_ptr<DataSet>& data, const Seeds& seeds,
+                 std::vector<Task>& tasks) {
   tasks.push_back([=] { return JudgePaper(*data, seeds); });
   tasks.push_back([=] { return JudgeSampled(*data, seeds); });
   tasks.push_back([=] { return JudgeOnline(*data, seeds, "shuffled"); });
@@ -279,7 +280,9 @@ int main(int argc, char** argv) {
   app.add_option("--against", flags.against,
                  "log of the same work elsewhere, with the same columns: the speedup")
       ->type_name("FILE");
-  app.add_option("--seeds", flags.seeds, "draws; default 200")
+  app.add_option("--first-seed", flags.seeds.first, "draws with other seeds than 1 to 200")
+      ->type_name("N");
+  app.add_option("--seeds", flags.seeds.count, "draws; default 200")
       ->check(CLI::Range(1, 100000))
       ->type_name("N");
   app.add_option("--json", flags.json, "write all results there")->type_name("FILE");

@@ -46,7 +46,7 @@ const Result& Find(const std::vector<Result>& results, const std::string& method
 TEST(JudgeTest, AnUnbiasedEstimatorIsAtTheFloor) {
   const DataSet data = MakeLog(true);
   EXPECT_NEAR(data.noise, kNoise, 0.1 * kNoise);
-  const std::vector<Result> results = JudgeSampled(data, 50);
+  const std::vector<Result> results = JudgeSampled(data, {50});
   for (int m : {16, 64}) {
     const Result& ours = Find(results, "ours", m);
     // 0.8 for equal allocation; the noise is in proportion to time, so a little less is possible.
@@ -64,7 +64,7 @@ TEST(JudgeTest, TheSpeedupOfAMachineTwiceAsFastIsTwo) {
   const DataSet base = MakeLog(true);
   RunLog fast = base.run;
   for (double& t : fast.times) t /= 2;
-  const std::vector<Result> results = JudgeSpeedup(base, MakeDataSet("fast", fast), 20);
+  const std::vector<Result> results = JudgeSpeedup(base, MakeDataSet("fast", fast), {20});
   EXPECT_LT(Find(results, "ours", 64).mean_error, 0.005);
   EXPECT_EQ(Find(results, "ours", 64).file, "log -> fast");
 }
@@ -91,7 +91,7 @@ TEST(JudgeTest, LogsWithFractionalLengthsAreComparedAtEqualLengths) {
   ASSERT_TRUE(target.ok()) << target.status();
   EXPECT_EQ(target->length_step, base->length_step);
   EXPECT_LT(target->log.size(), 2 * base->log.size());
-  const std::vector<Result> results = JudgeSpeedup(*base, *target, 20);
+  const std::vector<Result> results = JudgeSpeedup(*base, *target, {20});
   EXPECT_LT(Find(results, "ours", 64).mean_error, 0.01);
 }
 
@@ -110,11 +110,11 @@ TEST(JudgeTest, TheLengthColumnOfExamplesIsTheOneThatIsNamed) {
 }
 
 TEST(JudgeTest, RefusesWhatLengthsDoNotExplain) {
-  for (const Result& r : JudgeExplained(MakeLog(false), 20)) {
+  for (const Result& r : JudgeExplained(MakeLog(false), {20})) {
     EXPECT_EQ(r.refused, 1) << r.m;
     EXPECT_LT(r.explained, 0.1) << r.m;
   }
-  for (const Result& r : JudgeExplained(MakeLog(true), 20)) EXPECT_EQ(r.refused, 0) << r.m;
+  for (const Result& r : JudgeExplained(MakeLog(true), {20})) EXPECT_EQ(r.refused, 0) << r.m;
 }
 
 TEST(JudgeTest, MeasurementsAreThoseOfTheLengthAndNoneComesTwiceBeforeAllCame) {
@@ -129,9 +129,9 @@ TEST(JudgeTest, MeasurementsAreThoseOfTheLengthAndNoneComesTwiceBeforeAllCame) {
 
 TEST(JudgeTest, JsonHasAllFieldsAndNoNumberThatIsNone) {
   const DataSet data = MakeLog(true);
-  std::vector<Result> results = JudgeSampled(data, 5);
-  for (const auto& more : {JudgePaper(data, 5), JudgeOnline(data, 5, "shuffled"),
-                           JudgeOnline(data, 5, "real"), JudgeExplained(data, 5)}) {
+  std::vector<Result> results = JudgeSampled(data, {5});
+  for (const auto& more : {JudgePaper(data, {5}), JudgeOnline(data, {5}, "shuffled"),
+                           JudgeOnline(data, {5}, "real"), JudgeExplained(data, {5})}) {
     results.insert(results.end(), more.begin(), more.end());
   }
   results[0].note = "a \"quoted\" \\ note\n";

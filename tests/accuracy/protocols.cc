@@ -153,15 +153,15 @@ Standardised AtEqualLengths(const DataSet& base, const DataSet& target) {
 
 }  // namespace
 
-std::vector<Result> JudgePaper(const DataSet& data, int seeds) {
+std::vector<Result> JudgePaper(const DataSet& data, const Seeds& seeds) {
   std::vector<int> groups = data.run.groups;
   std::sort(groups.begin(), groups.end());
   groups.erase(std::unique(groups.begin(), groups.end()), groups.end());
   const bool by_group = groups.size() >= 4;
   std::map<std::string, Tally> tallies;
   std::map<std::string, double> points;
-  for (int seed = 0; seed < seeds; ++seed) {
-    std::mt19937_64 random(seed + 1);
+  for (int seed = 0; seed < seeds.count; ++seed) {
+    std::mt19937_64 random(seeds.first + seed + 1);
     std::vector<int> halves[2];
     if (by_group) {
       std::shuffle(groups.begin(), groups.end(), random);
@@ -179,7 +179,7 @@ std::vector<Result> JudgePaper(const DataSet& data, int seeds) {
     const DataSet chosen = PartOf(data, halves[0]), judged = PartOf(data, halves[1]);
     const Standardised truth = AtEqualLengths(chosen, judged);
     if (!(truth.count > 0)) return {};
-    Draws draws(judged, seed + 1);
+    Draws draws(judged, seeds.first + seed + 1);
     for (const char* method : kMethods) {
       if (std::string(method) == "stem") continue;  // draws single iterations
       Choice choice = Choose(method, chosen, kPaperPoints);
@@ -192,7 +192,7 @@ std::vector<Result> JudgePaper(const DataSet& data, int seeds) {
       const double total = Project(choice, chosen, judged, /*whole=*/true, draws);
       tallies[method].Add(total / static_cast<double>(chosen.size()) * truth.count / truth.target -
                           1);
-      points[method] += static_cast<double>(choice.selection.points.size()) / seeds;
+      points[method] += static_cast<double>(choice.selection.points.size()) / seeds.count;
     }
   }
   std::vector<Result> results;
@@ -207,12 +207,12 @@ std::vector<Result> JudgePaper(const DataSet& data, int seeds) {
   return results;
 }
 
-std::vector<Result> JudgeSampled(const DataSet& data, int seeds) {
+std::vector<Result> JudgeSampled(const DataSet& data, const Seeds& seeds) {
   // A log that was made is made anew for each draw, and chosen from anew.
   const bool made = !data.cost.empty();
   std::map<std::pair<int, std::string>, Tally> tallies;
-  for (int seed = 0; seed < (made ? seeds : 1); ++seed) {
-    const DataSet fresh = made ? Redrawn(data, seed + 1) : DataSet();
+  for (int seed = 0; seed < (made ? seeds.count : 1); ++seed) {
+    const DataSet fresh = made ? Redrawn(data, seeds.first + seed + 1) : DataSet();
     const DataSet& log = made ? fresh : data;
     for (int m : kMeasurements) {
       if (static_cast<size_t>(m) > data.size()) continue;
@@ -221,8 +221,8 @@ std::vector<Result> JudgeSampled(const DataSet& data, int seeds) {
         const bool ours = std::string(method) == "ours";
         Tally& tally = tallies[{m, method}];
         // Draws from a log that stays are cheap, and coverage needs many.
-        for (int draw = 0; draw < (made ? 1 : kMoreDraws * seeds); ++draw) {
-          Draws draws(log, static_cast<uint64_t>(seed) * 1'000'003 + draw + 1);
+        for (int draw = 0; draw < (made ? 1 : kMoreDraws * seeds.count); ++draw) {
+          Draws draws(log, (seeds.first + seed) * 1'000'003 + draw + 1);
           std::vector<MeasuredPoint> points;
           const double total = Project(choice, log, log, false, draws, ours ? &points : nullptr);
           if (ours) {
@@ -255,7 +255,7 @@ std::vector<Result> JudgeSampled(const DataSet& data, int seeds) {
   return results;
 }
 
-std::vector<Result> JudgeSpeedup(const DataSet& base, const DataSet& target, int seeds) {
+std::vector<Result> JudgeSpeedup(const DataSet& base, const DataSet& target, const Seeds& seeds) {
   std::vector<Result> results;
   const Standardised sums = AtEqualLengths(base, target);
   if (!(sums.count > 0)) return results;
@@ -266,8 +266,9 @@ std::vector<Result> JudgeSpeedup(const DataSet& base, const DataSet& target, int
       const Choice choice = Choose(method, base, m);
       const bool ours = std::string(method) == "ours";
       Tally known, measured;
-      for (int seed = 0; seed < kMoreDraws * seeds; ++seed) {
-        Draws there(target, seed + 1), here(base, seed + 1 + kMoreDraws * seeds);
+      for (int seed = 0; seed < kMoreDraws * seeds.count; ++seed) {
+        Draws there(target, seeds.first + seed + 1),
+            here(base, seeds.first + seed + 1 + kMoreDraws * seeds.count);
         std::vector<MeasuredPoint> points_there, points_here;
         const double total =
             Project(choice, base, target, false, there, ours ? &points_there : nullptr);
@@ -302,7 +303,7 @@ std::vector<Result> JudgeSpeedup(const DataSet& base, const DataSet& target, int
   return results;
 }
 
-std::vector<Result> JudgeOnline(const DataSet& data, int seeds, const std::string& order) {
+std::vector<Result> JudgeOnline(const DataSet& data, const Seeds& seeds, const std::string& order) {
   const auto n = static_cast<double>(data.size());
   double m2 = 0;
   for (double t : data.run.times) m2 += std::pow(t - data.mean(), 2);
@@ -313,7 +314,7 @@ std::vector<Result> JudgeOnline(const DataSet& data, int seeds, const std::strin
   }
   const double scale = 1e8 / data.mean();
   const std::vector<int> starts = Starts(data);
-  const int draws = order == "shuffled" ? seeds
+  const int draws = order == "shuffled" ? seeds.count
                     : order == "real"   ? static_cast<int>(starts.size())
                                         : 1;
   const std::vector<double> fractions =
@@ -325,7 +326,7 @@ std::vector<Result> JudgeOnline(const DataSet& data, int seeds, const std::strin
     for (int draw = 0; draw < draws; ++draw) {
       std::vector<int> at(data.size());
       std::iota(at.begin(), at.end(), 0);
-      std::mt19937_64 random(draw + 1);
+      std::mt19937_64 random(seeds.first + draw + 1);
       if (order == "shuffled") std::shuffle(at.begin(), at.end(), random);
       if (order == "real") std::rotate(at.begin(), at.begin() + starts[draw], at.end());
       OnlineEngine engine;
@@ -373,20 +374,20 @@ std::vector<Result> JudgeOnline(const DataSet& data, int seeds, const std::strin
   return results;
 }
 
-std::vector<Result> JudgeExplained(const DataSet& data, int seeds) {
+std::vector<Result> JudgeExplained(const DataSet& data, const Seeds& seeds) {
   std::vector<Result> results;
   for (int window : {64, 128, 256, 512, 1024, 0}) {
     const size_t n = window == 0 ? data.size() : static_cast<size_t>(window);
     if (n > data.size() || n < 64) continue;
     for (const char* order : {"real", "shuffled"}) {
       const bool real = std::string(order) == "real";
-      const int draws = window == 0 ? 1 : seeds;
+      const int draws = window == 0 ? 1 : seeds.count;
       if (window == 0 && !real) continue;
       double explained = 0;
       int refused = 0;
       std::map<KeyVerdict, int> verdicts;
       for (int draw = 0; draw < draws; ++draw) {
-        std::mt19937_64 random(draw + 1);
+        std::mt19937_64 random(seeds.first + draw + 1);
         const size_t begin = window == 0 ? 0 : random() % data.size();
         std::vector<Key> keys;
         std::vector<double> times;
@@ -419,12 +420,12 @@ std::vector<Result> JudgeExplained(const DataSet& data, int seeds) {
   return results;
 }
 
-int MeasurementsFor(const DataSet& data, double error, int seeds) {
+int MeasurementsFor(const DataSet& data, double error, const Seeds& seeds) {
   for (int m = 1; m <= 256; ++m) {
     const Choice choice = Choose("ours", data, m);
     Tally tally;
-    for (int seed = 0; seed < seeds; ++seed) {
-      Draws draws(data, seed + 1);
+    for (int seed = 0; seed < seeds.count; ++seed) {
+      Draws draws(data, seeds.first + seed + 1);
       tally.Add(Project(choice, data, data, false, draws) / data.total - 1);
     }
     if (tally.mean_error() <= error) return m;
