@@ -18,12 +18,6 @@ void SetDifference(const Estimate& from, v1::Estimate* to) {
   to->set_high(from.high);
 }
 
-Estimate Scaled(const Estimate& estimate, double by) {
-  Estimate scaled{estimate.value * by, estimate.low * by, estimate.high * by};
-  if (by < 0) std::swap(scaled.low, scaled.high);
-  return scaled;
-}
-
 v1::Verdict VerdictOf(KeyVerdict verdict) {
   switch (verdict) {
     case KeyVerdict::kTooFew:

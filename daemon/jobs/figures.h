@@ -11,6 +11,7 @@
 #include "daemon/jobs/snapshot.h"
 #include "daemon/seqpoint/engine.h"
 #include "daemon/seqpoint/interval.h"
+#include "daemon/seqpoint/projection.h"
 #include "seqpoint/v1/profiler.pb.h"
 
 namespace seqpoint::jobs {
@@ -19,8 +20,6 @@ namespace seqpoint::jobs {
 void SetEstimate(const Estimate& from, v1::Estimate* to);
 // Of a difference, which may be.
 void SetDifference(const Estimate& from, v1::Estimate* to);
-
-Estimate Scaled(const Estimate& estimate, double by);
 
 v1::Verdict VerdictOf(KeyVerdict verdict);
 // How well the lengths explain time.

@@ -687,7 +687,7 @@ void Job::OnFinished(Process& process, const FinishedIteration& iteration) {
                                               .rest_ns = sample.rest_ns,
                                               .distorted = sample.distorted,
                                               .measured = sample.measured,
-                                              .first = sample.first,
+                                              .first = sample.cold,
                                               .boundary_ns = iteration.boundary_ns});
   }
   changes_.Mark(Change::kIterations);

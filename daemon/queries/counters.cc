@@ -68,7 +68,7 @@ absl::StatusOr<v1::GetCountersReply> GetCounters(const jobs::Snapshot& snapshot,
   };
   const auto set_per_iteration = [&](const Projection& projection, v1::Counter* counter) {
     if (const auto per_1000 = jobs::WithDoubts(job, projection).per_1000) {
-      jobs::SetEstimate(jobs::Scaled(*per_1000, 1e-3), counter->mutable_per_iteration());
+      jobs::SetEstimate(Scaled(*per_1000, 1e-3), counter->mutable_per_iteration());
       counter->set_complete(true);
     } else {
       counter->set_sentence(job.overcounted);
@@ -100,7 +100,7 @@ absl::StatusOr<v1::GetCountersReply> GetCounters(const jobs::Snapshot& snapshot,
       if (counters::CountsElapsedTime(metric.name) && usual_time.per_1000 && range_time &&
           range_time->value > 0 && projection->per_1000) {
         in_usual_time[metric.name].per_1000 =
-            jobs::Scaled(*usual_time.per_1000, projection->per_1000->value / range_time->value);
+            Scaled(*usual_time.per_1000, projection->per_1000->value / range_time->value);
       }
       if (!wanted(metric.name)) continue;
       v1::Counter& counter = counter_of(metric);

@@ -6,7 +6,7 @@ namespace seqpoint::queries {
 namespace {
 
 void AddScaled(const Estimate& estimate, double by, Estimate& sum) {
-  const Estimate scaled = jobs::Scaled(estimate, by);
+  const Estimate scaled = Scaled(estimate, by);
   sum.value += scaled.value;
   sum.low += scaled.low;
   sum.high += scaled.high;

@@ -143,8 +143,7 @@ absl::StatusOr<v1::ProjectPlaylistReply> ProjectPlaylist(
   projection.set_horizon_kind(v1::Horizon::KIND_HISTOGRAM);
   projection.set_iterations_total(std::llround(iterations));
   jobs::SetEstimate(total, projection.mutable_total());
-  jobs::SetEstimate(jobs::Scaled(total, 1000 / iterations),
-                    projection.mutable_per_1000_iterations());
+  jobs::SetEstimate(Scaled(total, 1000 / iterations), projection.mutable_per_1000_iterations());
   std::string basis =
       absl::StrCat(measurements, measurements == 1 ? " measurement" : " measurements", " of ",
                    points.size(), points.size() == 1 ? " point" : " points");

@@ -296,7 +296,7 @@ absl::StatusOr<v1::ProjectReply> ProjectPart(const jobs::Snapshot& snapshot,
   const Estimate total = {known + usual, known + std::max(0.0, usual - reach),
                           known + usual + reach + rest};
   jobs::SetEstimate(total, projection.mutable_total());
-  jobs::SetEstimate(jobs::Scaled(total, 1000 / n), projection.mutable_per_1000_iterations());
+  jobs::SetEstimate(Scaled(total, 1000 / n), projection.mutable_per_1000_iterations());
   projection.set_basis(absl::StrCat(
       "the sum of ", timed, timed == 1 ? " time" : " times",
       untimed == 0 ? ""

@@ -145,7 +145,7 @@ void BM_EngineCommit(benchmark::State& state) {
     ++iteration;
   };
   while (iteration < static_cast<uint64_t>(5 * lengths)) add();
-  engine.KeepLog();
+  engine.KeepCalls();
   log.Restart();
   double row_bytes = 0;
   WriteBatch batch;
@@ -155,7 +155,8 @@ void BM_EngineCommit(benchmark::State& state) {
       batch.states = {{.job_id = 1, .part = "engine", .bytes = SerializeEngine(engine)}};
     } else {
       log.Write(
-          1, 0, engine.TakeLog(), [&] { return SerializeEngine(engine); }, batch.states);
+          1, 0, SerializeCalls(engine.TakeCalls()), [&] { return SerializeEngine(engine); },
+          batch.states);
     }
     for (const StateRow& row : batch.states) row_bytes += static_cast<double>(row.bytes.size());
     benchmark::DoNotOptimize((*store).Write(batch));
@@ -192,18 +193,19 @@ void BM_EngineRecovery(benchmark::State& state) {
   };
   while (iteration < static_cast<uint64_t>(5 * lengths)) add();
   const std::string base = SerializeEngine(engine);
-  engine.KeepLog();
+  engine.KeepCalls();
   std::string added;
+  const uint64_t first = iteration;
   while (added.size() < base.size()) {
     for (int i = 0; i < 100; ++i) add();
-    added += engine.TakeLog();
+    added += SerializeCalls(engine.TakeCalls());
   }
   for (auto _ : state) {
-    auto restored = OnlineEngine::Parse(base);
-    if (!restored.ok() || !restored->Replay(added).ok()) state.SkipWithError("damaged");
+    auto restored = ParseEngine(base);
+    if (!restored.ok() || !ReplayCalls(added, *restored).ok()) state.SkipWithError("damaged");
     benchmark::DoNotOptimize(restored);
   }
-  state.counters["iterations"] = static_cast<double>(added.size()) / 40;
+  state.counters["iterations"] = static_cast<double>(iteration - first);
 }
 BENCHMARK(BM_EngineRecovery)->Arg(1'000)->Arg(100'000)->Unit(benchmark::kMillisecond);
 
