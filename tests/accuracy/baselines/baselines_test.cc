@@ -51,7 +51,7 @@ TEST_P(BaselinesTest, WeightsAreTheIterationsAndMeasurementsAsAsked) {
     for (const Selection& s : {SelectFrequent(log_.groups, m), SelectMedian(log_.groups, m),
                                SelectWorst(log_.groups, m), SelectEqualMass(log_.groups, m)}) {
       EXPECT_NEAR(Weights(s), 600, 1e-9);
-      EXPECT_EQ(Measurements(s), m);
+      EXPECT_EQ(MeasurementsOf(s), m);
       for (const SeqPoint& p : s.points) EXPECT_THAT(log_.keys, ::testing::Contains(p.key));
     }
   }
