@@ -613,7 +613,7 @@ void Job::OnFinished(Process& process, const FinishedIteration& iteration) {
     row.flags |= kIterationLate;
   const bool sums = rule_ && abi::SumsLengths(rule_->rule);
   for (int i = 0; i < row.length_count; ++i) row.length[i] = iteration.length[i];
-  // That a sum is new says nothing: kernels run on the lengths of micro-steps.
+  // That a sum is new says nothing: kernels run on the lengths of micro-batches.
   std::vector<MicroBatch> parts;
   if (sums && known) parts = MicroBatchesOf(iteration, rule_->rule);
   bool first = false;
