@@ -85,7 +85,7 @@ void SetControl(Guest* guest, abi::Level level, bool with_rule) {
   timespec now;
   clock_gettime(CLOCK_MONOTONIC, &now);
   block->heartbeat_ns = static_cast<uint64_t>(now.tv_sec) * 1'000'000'000u;
-  while (guest->router.learning() != (level == abi::Level::kLearn) ||
+  while (guest->state.is_learning() != (level == abi::Level::kLearn) ||
          guest->state.Watches(abi::Op::kNvtxPush) != (level == abi::Level::kLearn)) {
     guest->levels.Tick();
   }

@@ -52,7 +52,7 @@ inline NameRef CallRouter::NameOf(const Call& call, bool nvtx) {
   // Each return is the caller's own object: a copy would wait for the parts that were written to
   // it.
   if (call.op == Op::kLaunch) return names_->InternKernel(call.name);
-  if (!nvtx || learning()) return names_->Intern(call.name);
+  if (!nvtx || state_->is_learning()) return names_->Intern(call.name);
   return {};
 }
 

@@ -57,8 +57,6 @@ class CallRouter {
         call_watch_(call_watch),
         ring_(ring) {}
 
-  bool learning() const { return state_->learning.load(std::memory_order_relaxed); }
-
   void OnCall(const Call& call);
   // A blocking copy, already reported by OnCall, returned.
   void OnBlocked(const Call& call);

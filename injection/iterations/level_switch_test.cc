@@ -50,14 +50,14 @@ class LevelSwitchTest : public testing::Test {
 
 TEST_F(LevelSwitchTest, ItBeginsByWatchingAll) {
   EXPECT_EQ(watched(), kAllOps);
-  EXPECT_TRUE(parts_->router.learning());
+  EXPECT_TRUE(parts_->state.is_learning());
   ASSERT_EQ(Rules().size(), 1u);
   EXPECT_EQ(Rules()[0].level, static_cast<uint8_t>(Level::kLearn));
 }
 
 TEST_F(LevelSwitchTest, AtMarkOnlyWhatTheRuleNamesIsWatched) {
   Apply(Level::kMark, BatchRule());
-  EXPECT_FALSE(parts_->router.learning());
+  EXPECT_FALSE(parts_->state.is_learning());
   EXPECT_EQ(watched(), OpBit(Op::kCopyH2D) | OpBit(Op::kLaunch));
   ASSERT_EQ(Rules().size(), 2u);
   EXPECT_EQ(Rules()[1].rule_generation, 1u);

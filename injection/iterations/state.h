@@ -48,6 +48,7 @@ struct IterationState {
   bool Watches(abi::Op op) const {
     return (watched.load(std::memory_order_relaxed) >> static_cast<uint32_t>(op) & 1) != 0;
   }
+  bool is_learning() const { return learning.load(std::memory_order_relaxed); }
   bool has_rule() const { return matcher.rule().generation != 0; }
 };
 

@@ -81,7 +81,7 @@ void OnDriverCall(uint32_t cbid, const CUpti_CallbackData& data) {
     call.end_ns = guest->clock.NowNs();
     // The daemon reads how long the host waited; a zero would say that it did not.
     if (call.end_ns <= call.begin_ns) call.end_ns = call.begin_ns + 1;
-  } else if (call.begin_ns == 0 && guest->router.learning()) {
+  } else if (call.begin_ns == 0 && guest->state.is_learning()) {
     call.begin_ns = guest->clock.NowNs();
   }
   ReadParams(*watched, data, &guest->graphs, &call);

@@ -21,7 +21,7 @@ void OnNvtx(Op op, const char* name, bool has_payload, uint64_t payload) {
     call.flags = abi::kCallHasPayload;
     call.bytes = payload;
   }
-  if (guest->router.learning()) call.begin_ns = guest->clock.NowNs();
+  if (guest->state.is_learning()) call.begin_ns = guest->clock.NowNs();
   guest->router.OnCall(call);
 }
 
