@@ -81,7 +81,6 @@ v1::Job FakeBackend::SampleJob() {
   rule->set_confidence(0.998);
   rule->set_explained_share(0.987);
   rule->set_verdict(v1::VERDICT_EXPLAINED);
-  rule->set_launch_offset(0);
   rule->set_length_dimensions(1);
   v1::SeqPointsSummary* seqpoints = job.mutable_seqpoints();
   seqpoints->set_seqpoints(8);
