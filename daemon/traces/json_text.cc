@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "absl/strings/numbers.h"
+#include "proto/utf8.h"
 
 namespace seqpoint::traces {
 namespace {
@@ -20,26 +21,6 @@ bool Control(char c) { return static_cast<unsigned char>(c) < 0x20; }
 char Next(std::string_view text, size_t at) {
   while (at < text.size() && Blank(text[at])) ++at;
   return at < text.size() ? text[at] : '\0';
-}
-
-// Bytes of the UTF-8 character at the start of `text`; 0: there is none.
-size_t CharacterBytes(std::string_view text) {
-  const auto byte = [text](size_t i) {
-    return i < text.size() ? static_cast<unsigned char>(text[i]) : 0u;
-  };
-  const unsigned first = byte(0);
-  const size_t n = first < 0x80                     ? 1
-                   : first >= 0xC2 && first <= 0xDF ? 2
-                   : (first & 0xF0) == 0xE0         ? 3
-                   : first >= 0xF0 && first <= 0xF4 ? 4
-                                                    : 0;
-  for (size_t i = 1; i < n; ++i) {
-    if ((byte(i) & 0xC0) != 0x80) return 0;
-  }
-  const unsigned second = byte(1);
-  const bool overlong = (first == 0xE0 && second < 0xA0) || (first == 0xF0 && second < 0x90);
-  const bool beyond = (first == 0xED && second > 0x9F) || (first == 0xF4 && second > 0x8F);
-  return overlong || beyond ? 0 : n;
 }
 
 bool ValidEscape(std::string_view text) {  // from the backslash on
