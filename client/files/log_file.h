@@ -53,8 +53,9 @@ struct LogFile {
   bool last_untimed = false;
   bool kept_untimed = false;
   // Rows of a log that `export --csv` wrote. The first two are left out: no figure of the job has
-  // them, as they were done again or ran beside another process. The log lacks the third.
-  int64_t redone = 0, beside = 0, missing = 0;
+  // them, as they were done again or ran at the same time as another process. The log lacks the
+  // third.
+  int64_t redone = 0, concurrent = 0, missing = 0;
   // Rows of such a log whose time a measurement disturbed; it counts as not known.
   int64_t distorted = 0;
 };

@@ -281,7 +281,7 @@ std::string IterationsText(const google::protobuf::RepeatedPtrField<v1::Iteratio
     add(iteration.first_occurrence(), "first of its length");
     add(iteration.distorted(), "distorted");
     add(iteration.redone(), "redone");
-    add(iteration.beside(), "ran beside another process, in no figure");
+    add(iteration.concurrent(), "ran at the same time as another process, in no figure");
     add(!iteration.phase().empty(), iteration.phase());
     add(iteration.rest_ns() > 0,
         absl::StrCat("its end is not known: up to ",

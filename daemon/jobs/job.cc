@@ -607,7 +607,7 @@ void Job::OnFinished(Process& process, const FinishedIteration& iteration) {
   if (iteration.config_id > abi::kConfigTrace) row.level = v1::LEVEL_COUNTERS;
   if (iteration.distorted) row.flags |= kIterationDistorted;
   if (redone) row.flags |= kIterationRedone;
-  if (process.state.concurrent()) row.flags |= kIterationBeside;
+  if (process.state.concurrent()) row.flags |= kIterationConcurrent;
   if (engines_.split() && !redone && !process.state.concurrent() &&
       engines_.builder().IsLate(number))
     row.flags |= kIterationLate;

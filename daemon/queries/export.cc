@@ -268,7 +268,7 @@ absl::Status ExportCsv(Store& store, const jobs::SnapshotData& job, WriteFunctio
   TextPieces pieces(write);
   pieces.Add(
       "rank,iteration,incarnation,length,length2,start_ns,duration_ns,rest_ns,config,distorted,"
-      "redone,beside,phase\n");
+      "redone,concurrent,phase\n");
   const auto ranks = CountIterations(job, store);
   if (!ranks.ok()) return ranks.status();
   for (const auto& [rank, iterations] : *ranks) {
@@ -288,7 +288,7 @@ absl::Status ExportCsv(Store& store, const jobs::SnapshotData& job, WriteFunctio
                         ",", job.metrics.NameOf(row.config_id), ",",
                         (row.flags & kIterationDistorted) != 0 ? 1 : 0, ",",
                         (row.flags & kIterationRedone) != 0 ? 1 : 0, ",",
-                        (row.flags & kIterationBeside) != 0 ? 1 : 0, ",",
+                        (row.flags & kIterationConcurrent) != 0 ? 1 : 0, ",",
                         jobs::PhaseName(row.phase), "\n")) {
           return Gone();
         }

@@ -30,7 +30,7 @@ absl::StatusOr<std::vector<IterationRow>> StepRows::ReadPage(int32_t rank, int64
 }
 
 absl::StatusOr<std::vector<IterationRow>> StepRows::ReadSteps() {
-  if (ranks_.size() == 1) return ReadPage(ranks_.front(), kEnd, kIterationBeside);
+  if (ranks_.size() == 1) return ReadPage(ranks_.front(), kEnd, kIterationConcurrent);
   if (!first_step_) {
     const auto first = store_.ReadIterations(job_id_, kStepsRank, 0, 1);
     if (!first.ok()) return first.status();
@@ -38,7 +38,7 @@ absl::StatusOr<std::vector<IterationRow>> StepRows::ReadSteps() {
   }
   if (next_ < *first_step_) {
     for (const int32_t rank : ranks_) {
-      auto rows = ReadPage(rank, *first_step_, kIterationBeside | kIterationLate);
+      auto rows = ReadPage(rank, *first_step_, kIterationConcurrent | kIterationLate);
       if (!rows.ok() || !rows->empty()) return rows;
     }
   }

@@ -90,12 +90,12 @@ struct NameRow {
 };
 
 enum IterationFlags : uint32_t {
-  kIterationDistorted = 1,  // its time is partly our own doing
-  kIterationRedone = 2,     // repeated after a checkpoint
-  kIterationFirst = 4,      // first occurrence of its length
-  kIterationOther = 8,      // not training; `phase` says what
-  kIterationBeside = 16,    // of a concurrent incarnation of its rank: in no figure
-  kIterationLate = 32,      // its step was finished without it: in none of the run's steps
+  kIterationDistorted = 1,    // its time is partly our own doing
+  kIterationRedone = 2,       // repeated after a checkpoint
+  kIterationFirst = 4,        // first occurrence of its length
+  kIterationOther = 8,        // not training; `phase` says what
+  kIterationConcurrent = 16,  // of a concurrent incarnation of its rank: in no figure
+  kIterationLate = 32,        // its step was finished without it: in none of the run's steps
 };
 
 // The rank of rows that are the run's steps, where there are several ranks.
