@@ -49,14 +49,13 @@ int AskFigures(const Context& context, const FigureOptions& options,
   if (!connection.ok()) return context.Fail(connection.status());
   absl::StatusOr<Reply> reply = (*connection)->Call(call, request);
   if (!reply.ok()) return context.Fail(reply.status());
-  absl::StatusOr<v1::Job> job = (*connection)->GetJob(reply->job_id());
-  if (!job.ok()) return context.Fail(job.status());
   if (std::string why = NothingIn(*reply); !why.empty()) {
-    return context.Fail(NothingToShow(why, *job));
+    return context.Fail(NothingToShow(why, reply->job()));
   }
-  if (options.horizon.given() || options.part.given()) job->Clear();
-  MakePrintable(&*job);
-  context.PrintReply(&*reply, [&](const Reply& shown) { return to_text(shown, *job); });
+  const bool is_the_run = !options.horizon.given() && !options.part.given();
+  context.PrintReply(&*reply, [&](const Reply& shown) {
+    return to_text(shown, is_the_run ? shown.job() : v1::Job());
+  });
   return kExitOk;
 }
 

@@ -93,7 +93,6 @@ absl::StatusOr<v1::GetKernelsReply> GetKernels(const jobs::Snapshot& snapshot,
   reply.set_measured_iterations(job.MeasurementsOf(jobs::kKernelTimeSet));
   reply.set_confidence(request.confidence());
   *reply.mutable_losses() = job.losses;
-  reply.set_job_id(absl::StrCat(job.job_id));
   return reply;
 }
 
