@@ -73,8 +73,9 @@ std::vector<std::string> SocketDirectories();
 // let this user in, is whose it is, in a sentence; else empty.
 bool Answers(const std::string& path, std::string* denied = nullptr);
 
-// What SEQPOINT_LIBRARY and SEQPOINT_DAEMON say, or what is installed or built with this program:
-// beside it, in ../lib, ../libexec (and seqpointd in PATH). Errors: Unavailable, with the way out.
+// The paths in SEQPOINT_LIBRARY and SEQPOINT_DAEMON, else those installed or built with this
+// program: in its folder, in ../lib, ../libexec (and seqpointd in PATH). Errors: Unavailable, with
+// the way out.
 absl::StatusOr<std::string> FindLibrary();
 absl::StatusOr<std::string> FindDaemonProgram();
 

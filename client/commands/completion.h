@@ -16,7 +16,7 @@ namespace seqpoint::client {
 // `shell`: "bash", "zsh" or "fish".
 std::string CompletionScript(const std::string& shell);
 
-// What the daemon knows; each is asked for where such a word may stand.
+// Words that the daemon knows. Each function is called only where such a word may stand.
 struct CompletionWords {
   std::function<std::vector<std::string>()> jobs;  // ids, and names with run ids
   std::function<std::vector<std::string>()> presets;
@@ -24,8 +24,8 @@ struct CompletionWords {
 // Jobs are those of a daemon that runs; for presets one is started. `context` outlives the result.
 CompletionWords WordsOfDaemon(const Context& context);
 
-// What may stand in place of the last of `words` (those after "seqpoint"; the last may be empty or
-// begun): a line each, "word<TAB>description". The line ":files" alone means a file's name.
+// The words that may replace the last of `words` (those after "seqpoint"; the last may be empty or
+// incomplete), a line each: "word<TAB>description". The line ":files" alone means a file's name.
 std::string Complete(const CLI::App& app, const std::vector<std::string>& words,
                      const CompletionWords& known);
 

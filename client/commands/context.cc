@@ -45,11 +45,11 @@ int Context::Fail(const absl::Status& status, bool output_taken) const {
   return ExitCodeFor(status);
 }
 
-int Context::FailUsage(const std::string& sentence) const {
+int Context::FailUsage(const std::string& message) const {
   const std::vector<CLI::App*> parsed = app_->get_subcommands();
   const std::string command = parsed.empty() ? "" : parsed[0]->get_name() + " ";
   return Fail(
-      absl::InvalidArgumentError(absl::StrCat(sentence, "; see seqpoint ", command, "--help")));
+      absl::InvalidArgumentError(absl::StrCat(message, "; see seqpoint ", command, "--help")));
 }
 
 void Context::Print(const std::string& text) { fwrite(text.data(), 1, text.size(), stdout); }

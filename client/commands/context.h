@@ -1,5 +1,5 @@
-// What the commands of `seqpoint` have in common: the options that belong to all of them, the
-// daemon that they ask, and the places where answers and errors go.
+// Context: the parts that all commands of `seqpoint` share. These are the options of every command,
+// the daemon that they ask, and the places where answers and errors go.
 //
 //   struct Options { std::string job; };
 //   int Show(const Context& context, Options& options) { return context.Ask(...); }
@@ -44,11 +44,11 @@ class Context {
   // To a daemon that runs already.
   absl::StatusOr<std::unique_ptr<Connection>> ConnectToRunning() const;
 
-  // The sentence for a person and, where JSON was asked for, the object for a program. Returns the
-  // exit code. `output_taken`: standard output is a file of the user's, which gets no JSON.
+  // Prints the error message and, with --json, the error as an object. Returns the exit code.
+  // `output_taken`: standard output is a file of the user's, which gets no JSON.
   int Fail(const absl::Status& status, bool output_taken = false) const;
-  // The sentence names the help of the command that was given.
-  int FailUsage(const std::string& sentence) const;
+  // Fails with wrong usage; the message names the help of the command that was given.
+  int FailUsage(const std::string& message) const;
 
   // Asks one question and prints its answer.
   template <typename Request, typename Reply, typename ToText>
@@ -78,7 +78,7 @@ class Context {
   static void Print(const std::string& text);
   static int Width();  // of standard output's terminal; 0: it is none
 
-  // The words behind a "--", which are the command of `run`, whatever they look like.
+  // The words after "--": the command of `run`.
   const std::vector<std::string>& separated_words() const { return separated_words_; }
   void set_separated_words(std::vector<std::string> words) { separated_words_ = std::move(words); }
 

@@ -1,5 +1,5 @@
-// Questions about a job's figures (project, counters, kernels, whatif): the options that they
-// share, and how they are asked.
+// Questions about a job's figures (project, counters, kernels, whatif): their common options, and
+// one call for the figures and the job that they belong to.
 // Threading: one thread. Ownership: the options outlive the app that reads them.
 #ifndef CLIENT_COMMANDS_FIGURES_H_
 #define CLIENT_COMMANDS_FIGURES_H_
@@ -24,11 +24,11 @@ struct FigureOptions {
   void AddTo(CLI::App* command);
 };
 
-// For AskFigures: why nothing can be shown of the job, with what stands in the way.
+// The error of AskFigures when there is nothing to show: why, and the obstacle that the job names.
 absl::Status NothingToShow(const std::string& why, const v1::Job& job);
 
-// Asks for figures and prints them. `to_text` gets the reply and the job, whose notes belong to
-// the run as it is: the job is empty where the question was about another run, or about a part.
+// Asks for figures and prints them. `to_text` gets the reply and the job. The job is empty where
+// the question was about another run, or about a part: its notes belong to the run as it is.
 template <typename Request, typename Reply, typename ToText>
 int AskFigures(const Context& context, const FigureOptions& options,
                grpc::Status (v1::Profiler::Stub::*call)(grpc::ClientContext*, const Request&,
@@ -49,14 +49,13 @@ int AskFigures(const Context& context, const FigureOptions& options,
   if (!connection.ok()) return context.Fail(connection.status());
   absl::StatusOr<Reply> reply = (*connection)->Call(call, request);
   if (!reply.ok()) return context.Fail(reply.status());
-  absl::StatusOr<v1::Job> job = (*connection)->GetJob(reply->job_id());
-  if (!job.ok()) return context.Fail(job.status());
   if (std::string why = NothingIn(*reply); !why.empty()) {
-    return context.Fail(NothingToShow(why, *job));
+    return context.Fail(NothingToShow(why, reply->job()));
   }
-  if (options.horizon.given() || options.part.given()) job->Clear();
-  MakePrintable(&*job);
-  context.PrintReply(&*reply, [&](const Reply& shown) { return to_text(shown, *job); });
+  const bool is_the_run = !options.horizon.given() && !options.part.given();
+  context.PrintReply(&*reply, [&](const Reply& shown) {
+    return to_text(shown, is_the_run ? shown.job() : v1::Job());
+  });
   return kExitOk;
 }
 

@@ -1,4 +1,4 @@
-// What options take, and what is said of those that are wrong: the option, the value, the way out.
+// Validators of option values. An error names the option, the value and the way out.
 // Threading: pure functions.
 #ifndef CLIENT_COMMANDS_OPTIONS_H_
 #define CLIENT_COMMANDS_OPTIONS_H_
@@ -10,7 +10,7 @@
 
 namespace seqpoint::client {
 
-// For CLI::Option::transform: the value is checked, and given on in a form that CLI11 reads.
+// For CLI::Option::transform: checks the value and turns it into a form that CLI11 reads.
 CLI::Validator WholeNumber(int64_t least, int64_t most);
 CLI::Validator Share();       // "0.5%" or "0.005", above 0 and below 1
 CLI::Validator Confidence();  // "95", "95 %" or "0.95"
@@ -25,14 +25,14 @@ void JoinPercent(std::vector<std::string>* arguments);
 CLI::Option* AddChoice(CLI::App* app, const std::string& name, std::string* target,
                        const std::vector<std::string>& words, const std::string& help);
 
-// The sentence for what `app` could not parse. `separated`: a command stands behind a "--".
-// `words`: what was typed, up to there.
+// The error message for a command line that `app` could not parse. `separated`: a command stands
+// behind a "--". `words`: what was typed, up to there.
 std::string UsageSentence(const CLI::App& app, const CLI::ParseError& error, bool separated,
                           const std::vector<std::string>& words);
 
 // " (did you mean X?)", of the word that is a slip of the finger or two away; empty: none is.
 std::string DidYouMean(const std::string& word, const std::vector<std::string>& words);
-// Of the options of `app` and of those above it.
+// The error message for an unknown option, with a similar option of `app` or of its parents.
 std::string NoSuchOption(const CLI::App& app, const std::string& word);
 
 std::vector<const CLI::App*> Commands(const CLI::App& app);

@@ -18,7 +18,7 @@
 namespace seqpoint::client {
 
 std::string PlaylistCsv(const v1::GetPlaylistReply& reply);
-// What a person should know beside the file, in lines.
+// Notes on the playlist that are not in the file, in lines.
 std::string PlaylistNotes(const v1::GetPlaylistReply& reply);
 
 // The points of a request, without durations.
@@ -29,8 +29,8 @@ struct MeasuredOptions {
   std::string time_column;  // empty: the only one whose name ends in a unit
   std::string time_unit;    // "ns", "us", "ms", "s"; empty: as the column's name ends
 };
-// Adds to the request how often each point was measured, 0 too, and the means. Returns what is to
-// be said of rows that belong to no point, which are left out; every other flaw is an error.
+// Adds to the request how often each point was measured, 0 too, and the means. Returns notes
+// on the rows that belong to no point, which are left out; every other flaw is an error.
 absl::StatusOr<std::string> ReadMeasured(const MeasuredOptions& options,
                                          v1::ProjectPlaylistRequest* request);
 

@@ -20,8 +20,8 @@ struct TraceImportOptions {
   std::string run_id;              // empty: the daemon makes one
 };
 
-// By its content. What is neither text nor a trace counts as one, too: the daemon says what it is.
-// A pipe, which cannot be looked at twice, is a log. InvalidArgument: it cannot be read.
+// Judged by the content. A binary file counts as a trace, too: the daemon says what it is. A pipe,
+// which cannot be read twice, counts as a log. InvalidArgument: it cannot be read.
 absl::StatusOr<bool> IsTrace(const std::string& path);
 
 // A large one draws its progress on standard error, where that is a terminal. Errors: of a file, or

@@ -1,4 +1,4 @@
-// What `seqpoint whatif` asks for, and the presets that there are.
+// The changes that `seqpoint whatif` asks about, and the list of presets.
 // Threading: pure but for reading files. Ownership: keeps nothing.
 #ifndef CLIENT_COMMANDS_WHATIF_H_
 #define CLIENT_COMMANDS_WHATIF_H_

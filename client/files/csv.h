@@ -92,7 +92,7 @@ class CsvReader {
 bool ParseCsvNumber(absl::string_view text, double* value);
 std::string CommaNote(absl::string_view text);
 
-// What is wrong with rows: the first few of them line by line, and how many more there are.
+// Messages about wrong rows: one for each of the first few, and how many more there are.
 class BadRows {
  public:
   void Add(const std::string& path, int64_t line, const std::string& problem);

@@ -167,21 +167,21 @@ class RowKinds {
       }
       if (header[i] == "iteration") iteration_ = i;
       if (header[i] == "redone") redone_ = i;
-      if (header[i] == "beside") beside_ = i;
+      if (header[i] == "concurrent") concurrent_ = i;
       if (header[i] == "distorted") distorted_ = i;
       if (header[i] == "rest_ns") rest_ = i;
     }
     // Another tool may mean something else by these words.
     const bool ours = Has(header, "incarnation") && iteration_ && redone_;
-    if (!ours) iteration_ = redone_ = beside_ = distorted_ = rest_ = std::nullopt;
+    if (!ours) iteration_ = redone_ = concurrent_ = distorted_ = rest_ = std::nullopt;
   }
 
   // False: the row is in no figure.
   bool Take(const std::vector<absl::string_view>& fields, LogFile* log) const {
-    const bool redone = Marked(redone_, fields), beside = Marked(beside_, fields);
+    const bool redone = Marked(redone_, fields), concurrent = Marked(concurrent_, fields);
     if (redone) ++log->redone;
-    if (beside) ++log->beside;
-    return !redone && !beside;
+    if (concurrent) ++log->concurrent;
+    return !redone && !concurrent;
   }
   // The end of the last iteration of a process is not known.
   bool Ends(const std::vector<absl::string_view>& fields) const {
@@ -216,7 +216,7 @@ class RowKinds {
   }
 
   const std::string& path_;
-  std::optional<size_t> rank_, iteration_, redone_, beside_, distorted_, rest_;
+  std::optional<size_t> rank_, iteration_, redone_, concurrent_, distorted_, rest_;
   int64_t next_ = -1;  // number of an iteration
   std::string first_rank_;
 };
@@ -359,7 +359,7 @@ absl::StatusOr<LogFile> ReadLogFile(const LogOptions& options) {
   } else {
     LeaveOut(lacking_second, options.path, &rows, &log);
   }
-  const int64_t in_no_figure = log.redone + log.beside + log.distorted;
+  const int64_t in_no_figure = log.redone + log.concurrent + log.distorted;
   if (rows.empty() && log.bad.count() == 0 && log.untimed == 0 && in_no_figure == 0) {
     return absl::InvalidArgumentError(
         absl::StrCat(options.path, ": there is a header, but no row below it"));
@@ -368,9 +368,10 @@ absl::StatusOr<LogFile> ReadLogFile(const LogOptions& options) {
   const int64_t usable =
       static_cast<int64_t>(rows.size()) - (log.kept_untimed ? log.untimed + log.distorted : 0);
   if (usable == 0 && left_out == 0) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        options.path, ": each of its ", in_no_figure,
-        " rows was disturbed by a measurement, done again, or ran beside another process"));
+    return absl::InvalidArgumentError(
+        absl::StrCat(options.path, ": each of its ", in_no_figure,
+                     " rows was disturbed by a measurement, done again, or ran at the same time as "
+                     "another process"));
   }
   if (left_out > usable) {
     return absl::InvalidArgumentError(absl::StrCat(
@@ -421,7 +422,7 @@ std::string ReadingNotes(const std::string& path, const LogFile& log) {
   }
   for (const auto& [count, what] :
        {std::pair(log.redone, " that were done again after a restart"),
-        std::pair(log.beside, " of a process that ran beside another one")}) {
+        std::pair(log.concurrent, " of a process that ran at the same time as another one")}) {
     if (count == 0) continue;
     absl::StrAppend(&notes, path, ": ", FormatCount(count, "row"), what, " left out\n");
   }

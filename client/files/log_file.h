@@ -33,7 +33,7 @@ struct LogOptions {
 struct LogFile {
   std::vector<std::string> key_columns;
   std::string time_column;
-  // Of each row that can be used, in the order of the file. A length is in steps of `length_step`;
+  // One value for each usable row, in the order of the file. A length is in steps of `length_step`;
   // the second is 0 when there is only one.
   std::vector<std::array<int64_t, 2>> lengths;
   std::vector<double> times;    // > 0, in units of `time_unit_ns`; 0: not known (keep_untimed)
@@ -53,8 +53,9 @@ struct LogFile {
   bool last_untimed = false;
   bool kept_untimed = false;
   // Rows of a log that `export --csv` wrote. The first two are left out: no figure of the job has
-  // them, as they were done again or ran beside another process. The log lacks the third.
-  int64_t redone = 0, beside = 0, missing = 0;
+  // them, as they were done again or ran at the same time as another process. The log lacks the
+  // third.
+  int64_t redone = 0, concurrent = 0, missing = 0;
   // Rows of such a log whose time a measurement disturbed; it counts as not known.
   int64_t distorted = 0;
 };
@@ -66,7 +67,7 @@ absl::StatusOr<LogFile> ReadLogFile(const LogOptions& options);
 // InvalidArgument where the unit of the times is not known.
 absl::Status CheckTimeUnit(const std::string& path, const LogFile& log);
 
-// What a person should know of how the file was read, in lines; empty when there is nothing.
+// Notes on how the file was read, in lines; empty when there are none.
 std::string ReadingNotes(const std::string& path, const LogFile& log);
 
 }  // namespace seqpoint::client

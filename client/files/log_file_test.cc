@@ -110,7 +110,7 @@ TEST_F(LogFileTest, OurOwnExportIsReadAsItIs) {
 
 TEST_F(LogFileTest, RowsOfOurExportThatAreInNoFigureAreLeftOut) {
   const std::string header =
-      "rank,iteration,incarnation,length,duration_ns,redone,beside\n0,0,0,10,100,0,0\n";
+      "rank,iteration,incarnation,length,duration_ns,redone,concurrent\n0,0,0,10,100,0,0\n";
   Write(header +
         "0,1,0,20,150,0,0\n0,1,1,20,170,1,0\n0,2,0,30,,0,0\n0,2,1,30,,1,0\n"
         "0,3,2,40,500,0,1\n0,6,1,10,110,0,0\n0,7,1,20,160,0,0\n");
@@ -119,7 +119,7 @@ TEST_F(LogFileTest, RowsOfOurExportThatAreInNoFigureAreLeftOut) {
   EXPECT_EQ(ReadingNotes("a.csv", log),
             "a.csv: 1 row without a time left out\n"
             "a.csv: 2 rows that were done again after a restart left out\n"
-            "a.csv: 1 row of a process that ran beside another one left out\n"
+            "a.csv: 1 row of a process that ran at the same time as another one left out\n"
             "a.csv: 3 iterations between its rows are missing, as their records were lost: they "
             "are in no figure here\n");
   options_.keep_untimed = true;

@@ -20,7 +20,7 @@ class StepLine {
   StepLine(const StepLine&) = delete;
   StepLine& operator=(const StepLine&) = delete;
 
-  // Whether Say() would show what it is told.
+  // True when Say() would print.
   bool Due() const { return terminal_ >= 0 && Clock::now() >= next_; }
   void Say(const std::string& text);
 

@@ -90,13 +90,16 @@ std::string LaunchesText(const v1::Kernel& kernel) {
 }  // namespace
 
 std::string SeqPointsText(const v1::GetSeqPointsReply& reply) {
-  const bool imported = !reply.sentence().empty();
-  Table table({{"LENGTH", Table::kRight},
-               {"STANDS FOR", Table::kRight},
-               {"SHARE", Table::kRight},
-               {"MEAN TIME", Table::kRight},
-               {"MEASURED", Table::kRight},
-               {"BY CONFIGURATION"}});
+  const bool measured =
+      std::any_of(reply.seqpoints().begin(), reply.seqpoints().end(),
+                  [](const v1::SeqPoint& point) { return point.measured() + point.wanted() > 0; });
+  const bool imported = !measured && !reply.sentence().empty();
+  std::vector<Table::Column> columns = {{"LENGTH", Table::kRight},
+                                        {"STANDS FOR", Table::kRight},
+                                        {"SHARE", Table::kRight},
+                                        {"MEAN TIME", Table::kRight}};
+  if (measured) columns.insert(columns.end(), {{"MEASURED", Table::kRight}, {"BY METRIC SET"}});
+  Table table(std::move(columns));
   double weight = 0;
   for (const v1::SeqPoint& seqpoint : reply.seqpoints()) {
     weight += seqpoint.weight();
@@ -105,14 +108,15 @@ std::string SeqPointsText(const v1::GetSeqPointsReply& reply) {
       absl::StrAppend(&configs, configs.empty() ? "" : ", ", config.config(), " ",
                       config.measured(), "/", config.wanted());
     }
-    table.AddRow(
-        {FormatLengths(seqpoint.lengths()), FormatCount(std::llround(seqpoint.weight())),
-         FormatShare(seqpoint.share()),
-         seqpoint.mean_duration_ns() > 0 ? FormatQuantity(seqpoint.mean_duration_ns(), "ns") : "-",
-         seqpoint.measured() + seqpoint.wanted() > 0
-             ? absl::StrCat(seqpoint.measured(), "/", seqpoint.wanted())
-             : "",
-         configs});
+    std::vector<std::string> cells = {
+        FormatLengths(seqpoint.lengths()), FormatCount(std::llround(seqpoint.weight())),
+        FormatShare(seqpoint.share()),
+        seqpoint.mean_duration_ns() > 0 ? FormatQuantity(seqpoint.mean_duration_ns(), "ns") : "-"};
+    if (measured) {
+      cells.push_back(absl::StrCat(seqpoint.measured(), "/", seqpoint.wanted()));
+      cells.push_back(configs);
+    }
+    table.AddRow(std::move(cells));
   }
   return absl::StrCat(table.ToString(), "\n", FormatCount(reply.seqpoints_size(), "SeqPoint"),
                       reply.seqpoints_size() == 1 ? " stands for " : " stand for ",
@@ -277,7 +281,7 @@ std::string IterationsText(const google::protobuf::RepeatedPtrField<v1::Iteratio
     add(iteration.first_occurrence(), "first of its length");
     add(iteration.distorted(), "distorted");
     add(iteration.redone(), "redone");
-    add(iteration.beside(), "ran beside another process, in no figure");
+    add(iteration.concurrent(), "ran at the same time as another process, in no figure");
     add(!iteration.phase().empty(), iteration.phase());
     add(iteration.rest_ns() > 0,
         absl::StrCat("its end is not known: up to ",

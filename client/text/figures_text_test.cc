@@ -19,11 +19,12 @@ TEST(IterationsTextTest, SaysWhatIsInNoFigureAndWhatWasLost) {
     v1::Iteration& iteration = *reply.add_iterations();
     iteration.set_number(number);
     iteration.set_duration_ns(1'000'000);
-    iteration.set_beside(reply.iterations_size() == 3);
+    iteration.set_concurrent(reply.iterations_size() == 3);
     iteration.set_rest_ns(reply.iterations_size() == 4 ? 30'000'000 : 0);
   }
   const std::string all = IterationsText(reply.iterations(), /*all=*/true);
-  EXPECT_THAT(all, ContainsRegex("\n +6 +0 .*ran beside another process, in no figure\n"));
+  EXPECT_THAT(all,
+              ContainsRegex("\n +6 +0 .*ran at the same time as another process, in no figure\n"));
   EXPECT_THAT(all, ContainsRegex("\n +9 +0 .*its end is not known: up to 30 ms more, the records "
                                  "of 2 before it were lost\n"));
   EXPECT_THAT(IterationsText(reply.iterations(), /*all=*/false), Not(HasSubstr("lost")));

@@ -27,8 +27,8 @@ std::string FeatureText(const v1::Process& process, const v1::Feature& feature);
 std::string LevelName(v1::Level level);
 std::string JobTitle(const v1::Job& job);  // gnmt@r1 (job 1)
 
-// What was left out, in words: "4 distorted iterations, 12 records dropped by the ring"; empty when
-// nothing was.
+// The losses in words: "4 distorted iterations, 12 records dropped by the ring"; empty when there
+// are none.
 std::string FormatLosses(const v1::Losses& losses);
 
 // One line on how a live job is doing, at most `width` characters.

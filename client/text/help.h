@@ -1,4 +1,4 @@
-// How --help looks: names in one column, descriptions beside them, wrapped.
+// The layout of --help: names in one column, wrapped descriptions in the next.
 // Threading: pure.
 #ifndef CLIENT_TEXT_HELP_H_
 #define CLIENT_TEXT_HELP_H_
@@ -18,7 +18,7 @@ class HelpFormatter : public CLI::Formatter {
   std::string make_subcommand(const CLI::App* app) const override;
 };
 
-// What stands below the options of a command: what it prints.
+// The text below the options of a command: an explanation of its output.
 inline constexpr const char* kJobsHelp = R"(
 STATE      waiting: no process has come yet; learning: where an iteration begins is not known yet;
            marking: iterations are found, a few of them are measured; paused, released: by control;
@@ -30,11 +30,12 @@ TIME       of the whole run where its length is known, else so far
 LEVEL      what the library listens to: learn, mark (boundaries, lengths, times), trace (all GPU
            work), counters, off)";
 inline constexpr const char* kSeqPointsHelp = R"(
-LENGTH      sequence length, or two
-STANDS FOR  iterations of the whole run (so far, where its length is unknown)
-SHARE       of the run's iterations
-MEAN TIME   of an iteration of this length, by the model of all iterations
-MEASURED    measurements taken / wanted
+LENGTH         sequence length, or two
+STANDS FOR     iterations of the whole run (so far, where its length is unknown)
+SHARE          of the run's iterations
+MEAN TIME      of an iteration of this length, by the model of all iterations
+MEASURED       measurements taken / wanted
+BY METRIC SET  the same for each metric set, and for kernel times (trace)
 
 For a job that ran here these are the lengths that its measurements were planned for, as many as the
 budget allows; for an imported log those that `seqpoint analyze` lists. `seqpoint playlist JOB

@@ -147,11 +147,11 @@ std::string JobText(const v1::Job& job) {
                     "started:   ", FormatTime(job.start_ns()),
                     job.host().empty() ? "" : " on " + job.host(), "\n");
     if (job.end_ns() != 0) absl::StrAppend(&text, "ended:     ", FormatTime(job.end_ns()), "\n");
-    const std::string told = AdapterText(job);
+    const std::string adapter = AdapterText(job);
     if (job.state() == v1::JOB_STATE_LEARNING && !job.has_rule() && job.iterations() == 0) {
       text +=
           Wrap("so far:    ",
-               told.empty()
+               adapter.empty()
                    ? "not known yet, because it is still learned where an iteration begins"
                    : "not known yet, because it is still learned which of the reported numbers is "
                      "the length: from 12 iterations, or 64 and more where none explains well "
@@ -164,7 +164,7 @@ std::string JobText(const v1::Job& job) {
       absl::StrAppend(&text, "will end:  ", FormatEnd(job.expected_end()), "\n");
     }
     if (job.has_rule()) text += RuleText(job.rule());
-    text += told;
+    text += adapter;
   }
   const v1::SeqPointsSummary& seqpoints = job.seqpoints();
   if (seqpoints.seqpoints() > 0 && job.time_only().empty()) {
@@ -176,7 +176,7 @@ std::string JobText(const v1::Job& job) {
     }
     text += "\n";
   }
-  text += ApartText(job);
+  text += UnprojectedText(job);
   if (!job.imported() && job.horizon().kind() != v1::Horizon::KIND_UNKNOWN) {
     absl::StrAppend(&text, "horizon:   ",
                     job.horizon().iterations() > 0
@@ -260,7 +260,7 @@ std::string JobText(const v1::Job& job) {
   return text;
 }
 
-std::string ApartText(const v1::Job& job) {
+std::string UnprojectedText(const v1::Job& job) {
   if (job.phases_size() == 0) return "";
   std::set<int32_t> ranks;
   for (const v1::Process& process : job.processes()) ranks.insert(process.rank());

@@ -9,11 +9,11 @@
 
 namespace seqpoint::client {
 
-// `all`: those of which no process came, too.
+// `all`: also the jobs without a process.
 std::string JobsText(const v1::ListJobsReply& reply, bool all = false);
 std::string JobText(const v1::Job& job);  // everything about one
-// What is in no projection: start-up and evaluation; a line, or nothing.
-std::string ApartText(const v1::Job& job);
+// The iterations that are in no projection, start-up and evaluation: a line, or nothing.
+std::string UnprojectedText(const v1::Job& job);
 
 // Where an iteration begins, what its length is, and how well lengths explain times: lines.
 std::string RuleText(const v1::Rule& rule);

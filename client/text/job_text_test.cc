@@ -17,10 +17,10 @@ TEST(TextTest, APhaseWhoseTimeIsNotKnownTakesNotZero) {
   v1::PhaseSummary& phase = *job.add_phases();
   phase.set_name("evaluation");
   phase.set_iterations(12);
-  EXPECT_THAT(ApartText(job),
+  EXPECT_THAT(UnprojectedText(job),
               HasSubstr("evaluation or rollouts of 12 batches, whose time is not known"));
   phase.set_duration_ns(30'000'000);
-  EXPECT_THAT(ApartText(job), HasSubstr("evaluation or rollouts 30 ms;"));
+  EXPECT_THAT(UnprojectedText(job), HasSubstr("evaluation or rollouts 30 ms;"));
 }
 
 TEST(TextTest, WhatIsNotKnownYetIsSaidWithItsReason) {
@@ -99,15 +99,16 @@ TEST(TextTest, WhatIsApartHasItsShareOfTheTime) {
   phase.set_name("evaluation");
   phase.set_iterations(100);
   phase.set_duration_ns(3'000'000'000);
-  EXPECT_THAT(ApartText(job), AllOf(HasSubstr("evaluation or rollouts 3"), Not(HasSubstr("%"))));
+  EXPECT_THAT(UnprojectedText(job),
+              AllOf(HasSubstr("evaluation or rollouts 3"), Not(HasSubstr("%"))));
   job.set_iterations_duration_ns(1'000'000'000);
-  EXPECT_THAT(ApartText(job), HasSubstr("(75.0 % of the time seen)"));
+  EXPECT_THAT(UnprojectedText(job), HasSubstr("(75.0 % of the time seen)"));
   // The time of several ranks is a sum, and may be in the iterations of ranks that wait for it.
   for (const int rank : {0, 1}) job.add_processes()->set_rank(rank);
-  EXPECT_THAT(ApartText(job), AllOf(HasSubstr("of 2 ranks together"), Not(HasSubstr("%"))));
+  EXPECT_THAT(UnprojectedText(job), AllOf(HasSubstr("of 2 ranks together"), Not(HasSubstr("%"))));
   job.clear_processes();
   job.set_iterations_duration_ns(3'000'000'000'000);
-  EXPECT_THAT(ApartText(job), Not(HasSubstr("%")));
+  EXPECT_THAT(UnprojectedText(job), Not(HasSubstr("%")));
 }
 
 }  // namespace

@@ -9,16 +9,16 @@
 
 namespace seqpoint::client {
 
-// Measured and replayed times, and what they are spent on. Of many iterations the worst, unless
-// `all`.
+// Measured and replayed times, and where the time goes. Without `all`, only the worst of many
+// iterations.
 std::string ReplayText(const v1::ReplayReply& reply, bool all);
 
-// What a change does: to the run, to each SeqPoint, to kernels and the critical path.
-// Of many lengths and kernels the weightiest, unless `all`; names of kernels are cut to `width` (of
-// the terminal; 0: unknown), unless `all`.
+// The effect of a change on the run, on each SeqPoint, on kernels and on the critical path. Without
+// `all`, only the weightiest of many lengths and kernels, with names of kernels cut to `width` (of
+// the terminal; 0: unknown).
 std::string WhatIfText(const v1::WhatIfReply& reply, bool all, int width);
-// What each preset saves. `all`: those that do not apply, too. `width`: of the terminal; 0:
-// unlimited.
+// The time that each preset saves. `all`: also presets that do not apply. `width`: of the terminal;
+// 0: unlimited.
 std::string WhatIfListText(const v1::WhatIfReply& reply, bool all, int width);
 
 }  // namespace seqpoint::client

@@ -123,7 +123,7 @@ std::string Job::Error() const {
   for (const auto& [id, process] : processes_) {
     if (!process->state.concurrent()) continue;
     return absl::StrCat("rank ", process->row.rank, ": process ", process->row.pid,
-                        " ran beside another one of this rank: its iterations (",
+                        " ran at the same time as another one of this rank: its iterations (",
                         process->state.iterations(),
                         ") are in the log and in no figure; trainings of their own need a --run-id "
                         "of their own");

@@ -1266,7 +1266,17 @@ TEST(Job, AStepOfSeveralRanksIsAsLongAsItsSlowestAndCountersAreOfAll) {
   const auto seqpoints = GetSeqPoints(job);
   ASSERT_TRUE(seqpoints.ok());
   double weight = 0;
-  for (const v1::SeqPoint& point : seqpoints->seqpoints()) weight += point.weight();
+  for (const v1::SeqPoint& point : seqpoints->seqpoints()) {
+    weight += point.weight();
+    // By metric set it is as many.
+    int by_set = 0;
+    for (const v1::ConfigCount& config : point.configs()) by_set += config.measured();
+    EXPECT_EQ(by_set, point.measured());
+    ASSERT_EQ(point.configs_size(), 2);
+    EXPECT_EQ(point.configs(0).config(), "utilisation");
+    EXPECT_EQ(point.configs(1).config(), "trace");
+    EXPECT_EQ(point.configs(0).wanted() + point.configs(1).wanted(), point.wanted());
+  }
   EXPECT_NEAR(weight, 4 * 600, 1e-6);
 }
 

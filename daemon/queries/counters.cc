@@ -185,7 +185,6 @@ absl::StatusOr<v1::GetCountersReply> GetCounters(const jobs::Snapshot& snapshot,
   }
   reply.set_sentence(absl::StrJoin(sentences, "; "));
   *reply.mutable_losses() = job.losses;
-  reply.set_job_id(absl::StrCat(job.job_id));
   return reply;
 }
 

@@ -268,7 +268,7 @@ absl::Status ExportCsv(Store& store, const jobs::SnapshotData& job, WriteFunctio
   TextPieces pieces(write);
   pieces.Add(
       "rank,iteration,incarnation,length,length2,start_ns,duration_ns,rest_ns,config,distorted,"
-      "redone,beside,phase\n");
+      "redone,concurrent,phase\n");
   const auto ranks = CountIterations(job, store);
   if (!ranks.ok()) return ranks.status();
   for (const auto& [rank, iterations] : *ranks) {

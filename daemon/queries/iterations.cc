@@ -56,7 +56,7 @@ absl::StatusOr<v1::ListIterationsReply> ListIterations(const jobs::SnapshotData&
     to.set_level(static_cast<v1::Level>(row.level));
     to.set_distorted((row.flags & kIterationDistorted) != 0);
     to.set_redone((row.flags & kIterationRedone) != 0);
-    to.set_beside((row.flags & kIterationConcurrent) != 0);
+    to.set_concurrent((row.flags & kIterationConcurrent) != 0);
     to.set_first_occurrence((row.flags & kIterationFirst) != 0);
     to.set_config(job.metrics.NameOf(row.config_id));
     to.set_phase(jobs::PhaseName(row.phase));

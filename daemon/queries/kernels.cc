@@ -88,12 +88,11 @@ absl::StatusOr<v1::GetKernelsReply> GetKernels(const jobs::Snapshot& snapshot,
     kernel.set_share(total_ns > 0 ? kernel.duration_ns().value() / total_ns : 0);
     *reply.add_kernels() = std::move(kernel);
   }
-  reply.set_kernel_names(static_cast<int32_t>(
-      job.kernels.size() > kMaxValues ? job.kernels.size() : measured.size()));
+  reply.set_kernel_names(
+      static_cast<int32_t>(job.kernels.size() > kMaxValues ? job.kernels.size() : measured.size()));
   reply.set_measured_iterations(job.MeasurementsOf(jobs::kKernelTimeSet));
   reply.set_confidence(request.confidence());
   *reply.mutable_losses() = job.losses;
-  reply.set_job_id(absl::StrCat(job.job_id));
   return reply;
 }
 

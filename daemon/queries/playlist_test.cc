@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <filesystem>
 #include <limits>
 #include <map>
 #include <numeric>
@@ -14,6 +13,7 @@
 #include "daemon/queries/test_epoch.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/support/temp_folder.h"
 
 namespace seqpoint::queries {
 namespace {
@@ -258,9 +258,8 @@ TEST(MakePlaylistTest, FeaturesThatAreTheSameLengthAreOnePoint) {
 }
 
 TEST(WithIterationsTest, AStepOfSeveralRanksIsFoundByTheLongestLengthOfAll) {
-  std::string pattern = (std::filesystem::temp_directory_path() / "playlist.XXXXXX").string();
-  const std::filesystem::path folder = mkdtemp(pattern.data());
-  auto store = Store::Open(folder / "store.db", {});
+  const TempFolder folder;
+  auto store = Store::Open(folder.path() / "store.db", {});
   ASSERT_TRUE(store.ok()) << store.status();
   WriteBatch batch;
   batch.jobs.push_back({.job_id = 1, .name = "test", .run_id = "1"});
@@ -296,7 +295,6 @@ TEST(WithIterationsTest, AStepOfSeveralRanksIsFoundByTheLongestLengthOfAll) {
   EXPECT_EQ(reply->points(1).iteration(), 0);
   EXPECT_EQ(reply->points(2).iteration(), 5'700);
   store->reset();
-  std::filesystem::remove_all(folder);
 }
 
 }  // namespace

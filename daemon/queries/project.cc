@@ -23,7 +23,6 @@ absl::StatusOr<v1::ProjectReply> Project(const jobs::Snapshot& snapshot,
     return NoIteration(job);
   }
   v1::ProjectReply reply;
-  reply.set_job_id(absl::StrCat(job.job_id));
   *reply.mutable_losses() = job.losses;
   const std::string metric = request.metric().empty() ? "time" : request.metric();
   if (metric == "time") {

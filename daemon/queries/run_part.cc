@@ -323,7 +323,6 @@ absl::StatusOr<v1::ProjectReply> ProjectPart(const jobs::Snapshot& snapshot,
                     " iterations are in its log, from which parts are read");
   }
   reply.set_part(range.words);
-  reply.set_job_id(absl::StrCat(job.job_id));
   *reply.mutable_losses() = job.losses;
   return reply;
 }

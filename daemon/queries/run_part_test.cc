@@ -91,9 +91,9 @@ TEST_F(RunPartTest, OfSeveralRanksThePartsAreSumsOfSteps) {
 TEST_F(RunPartTest, WhatRanBesideAnotherProcessIsInNoPart) {
   for (int64_t i = 0; i < 100; ++i) {
     rows_.push_back(Row(0, i, 5'000'000));
-    IterationRow beside = Row(0, 2 * i, 9'000'000, kIterationConcurrent);
-    beside.incarnation = 1;
-    rows_.push_back(beside);
+    IterationRow concurrent = Row(0, 2 * i, 9'000'000, kIterationConcurrent);
+    concurrent.incarnation = 1;
+    rows_.push_back(concurrent);
     Count(i, 5'000'000);
   }
   const auto whole = Ask();

@@ -1,5 +1,7 @@
 #include "daemon/queries/seqpoints.h"
 
+#include <map>
+#include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -7,6 +9,25 @@
 #include "daemon/queries/errors.h"
 
 namespace seqpoint::queries {
+namespace {
+
+// How often each metric set was measured for it; a metric set may have several configurations.
+void SetMeasuredSets(const jobs::SnapshotData& job, const SeqPointInfo& point,
+                     v1::SeqPoint* seqpoint) {
+  if (!job.measurable || job.imported) return;
+  std::map<std::string, v1::ConfigCount*> by_name;
+  for (size_t i = 0; i < point.measured_by_set.size(); ++i) {
+    const std::string name = job.metrics.NameOf(job.plan.sets[i]);
+    v1::ConfigCount*& count = by_name[name];
+    if (count == nullptr) count = seqpoint->add_configs();
+    count->set_config(name);
+    count->set_measured(count->measured() + point.measured_by_set[i]);
+    count->set_wanted(count->wanted() + point.wanted / static_cast<int>(job.plan.sets.size()));
+  }
+}
+
+}  // namespace
+
 absl::StatusOr<v1::GetSeqPointsReply> GetSeqPoints(const jobs::Snapshot& snapshot) {
   const jobs::SnapshotData& job = snapshot.data();
   v1::GetSeqPointsReply reply;
@@ -30,6 +51,7 @@ absl::StatusOr<v1::GetSeqPointsReply> GetSeqPoints(const jobs::Snapshot& snapsho
     if (mean_ns > 0) to.set_mean_duration_ns(mean_ns);
     to.set_measured(point.measured);
     to.set_wanted(job.measurable ? point.wanted : point.measured);
+    SetMeasuredSets(job, point, &to);
   }
   if (job.rule) {
     *reply.mutable_rule() = *job.rule;

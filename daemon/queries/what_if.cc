@@ -141,7 +141,6 @@ absl::StatusOr<v1::WhatIfReply> WhatIf(const jobs::Snapshot& snapshot, const Rec
                               std::pair(b.applies(), b.saved().value());
                      });
   }
-  reply.set_job_id(absl::StrCat(job.job_id));
   *reply.mutable_losses() = job.losses;
   reply.set_clock_kind(job.clock_kind);
   return reply;

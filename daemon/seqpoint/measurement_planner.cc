@@ -454,9 +454,10 @@ std::vector<SeqPointInfo> SeqPointsOf(const EngineState& state, const PlanOption
   const double total = static_cast<double>(std::max(so_far, state.horizon.iterations));
   std::map<Key, SeqPointInfo> points;
   std::vector<int> measured(state.plan.samples.size(), 0);
+  std::vector<std::vector<bool>> filled;  // by set
   for (uint32_t set : options.sets) {
-    const std::vector<bool> filled = FilledSamples(state, set);
-    for (size_t i = 0; i < filled.size(); ++i) measured[i] += filled[i];
+    filled.push_back(FilledSamples(state, set));
+    for (size_t i = 0; i < measured.size(); ++i) measured[i] += filled.back()[i];
   }
   // Once nothing more is measured, samples that were not are stood for by their neighbours, whose
   // `wanted` says so.
@@ -471,6 +472,8 @@ std::vector<SeqPointInfo> SeqPointsOf(const EngineState& state, const PlanOption
     point.key = key;
     point.weight += sample.weight * total;
     point.measured += measured[i];
+    point.measured_by_set.resize(options.sets.size());
+    for (size_t set = 0; set < filled.size(); ++set) point.measured_by_set[set] += filled[set][i];
     point.wanted += static_cast<int>(options.sets.size());
   }
   std::vector<SeqPointInfo> list;

@@ -50,6 +50,7 @@ struct SeqPointInfo {
   double weight = 0;  // iterations that it stands for; weights sum to the run's iterations
   int measured = 0;   // usable measurements taken for it, over all sets
   int wanted = 0;
+  std::vector<int> measured_by_set;  // in the order of PlanOptions::sets; each set wants as many
 };
 
 // A stratum sample of the selection in terms of keys, so that it outlives the length groups that it

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 #include <map>
+#include <numeric>
 #include <random>
 #include <set>
 #include <tuple>
@@ -103,6 +104,9 @@ TEST_P(PlanRunTest, MeasuresAtMostTheBudgetAndProjectsTheCounters) {
     EXPECT_THAT(run.keys, ::testing::Contains(point.key));
     EXPECT_LE(point.measured, point.wanted);
     EXPECT_GE(point.measured, kind == 0 ? 0 : 1);  // where the end is known, the run has ended
+    EXPECT_EQ(point.measured_by_set.size(), options.sets.size());
+    EXPECT_EQ(std::accumulate(point.measured_by_set.begin(), point.measured_by_set.end(), 0),
+              point.measured);
     weight += point.weight;
     wanted += point.wanted;
   }

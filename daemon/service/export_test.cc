@@ -181,13 +181,13 @@ TEST_F(ExportTest, WhatRanBesideIsMarkedInEachRow) {
   const auto reply = daemon->backend().ListIterations(list);
   ASSERT_TRUE(reply.ok()) << reply.status();
   ASSERT_EQ(reply->iterations_size(), 2);
-  EXPECT_FALSE(reply->iterations(0).beside());
-  EXPECT_TRUE(reply->iterations(1).beside());
+  EXPECT_FALSE(reply->iterations(0).concurrent());
+  EXPECT_TRUE(reply->iterations(1).concurrent());
   const std::string text = ExportCsv(*daemon, "j");
   EXPECT_EQ(
       text,
       "rank,iteration,incarnation,length,length2,start_ns,duration_ns,rest_ns,config,distorted,"
-      "redone,beside,phase\n0,4,0,37,,9,7,0,,0,0,0,\n0,4,1,37,,9,7,0,,0,0,1,\n");
+      "redone,concurrent,phase\n0,4,0,37,,9,7,0,,0,0,0,\n0,4,1,37,,9,7,0,,0,0,1,\n");
 }
 
 }  // namespace

@@ -1,6 +1,5 @@
 #include "daemon/service/job_descriptions.h"
 
-#include <functional>
 #include <memory>
 #include <optional>
 #include <set>
@@ -29,20 +28,25 @@ v1::Job JobDescriptions::DescribeNow(jobs::Job& job, Detail detail) {
   return description;
 }
 
-absl::StatusOr<v1::Job> JobDescriptions::Describe(int64_t id, Detail detail) {
+absl::StatusOr<v1::Job> JobDescriptions::Describe(int64_t id, Detail detail,
+                                                  const std::function<void(jobs::Job&)>& also) {
   std::shared_ptr<const jobs::Snapshot> due;
   {
     absl::MutexLock lock(&registry_.mutex());
     const auto job = registry_.Find(id);
     if (!job.ok()) return job.status();
     due = (*job)->TakeDueSummary();
-    if (due == nullptr) return DescribeNow(**job, detail);
+    if (due == nullptr) {
+      if (also) also(**job);
+      return DescribeNow(**job, detail);
+    }
   }
   const jobs::Summary summary = due->Summarise();
   absl::MutexLock lock(&registry_.mutex());
   const auto job = registry_.Find(id);  // it may have left memory, or the store
   if (!job.ok()) return job.status();
   (*job)->SetSummary(summary);
+  if (also) also(**job);
   return DescribeNow(**job, detail);
 }
 

@@ -7,6 +7,7 @@
 #define DAEMON_SERVICE_JOB_DESCRIPTIONS_H_
 
 #include <cstdint>
+#include <functional>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
@@ -26,8 +27,10 @@ class JobDescriptions {
                   const Clock* clock)
       : store_(*store), registry_(*registry), committer_(*committer), clock_(*clock) {}
 
-  // With a summary that is not too old. NotFound when the job was removed meanwhile.
-  absl::StatusOr<v1::Job> Describe(int64_t id, Detail detail)
+  // With a summary that is not too old. NotFound when the job was removed meanwhile. `also` is
+  // called with the job, under the lock under which it is described.
+  absl::StatusOr<v1::Job> Describe(int64_t id, Detail detail,
+                                   const std::function<void(jobs::Job&)>& also = {})
       ABSL_LOCKS_EXCLUDED(registry_.mutex());
 
   // A page of the jobs that the request wants, the latest first.

@@ -135,11 +135,22 @@ absl::StatusOr<v1::Job> ProfilerBackend::WaitForJob(const std::string& name,
 }
 
 absl::StatusOr<ProfilerBackend::SharedSnapshot> ProfilerBackend::Take(std::string_view name,
-                                                                      const v1::Horizon* horizon) {
-  absl::MutexLock lock(&registry_.mutex());
-  const auto job = registry_.Find(name);
-  if (!job.ok()) return job.status();
-  return (*job)->TakeSnapshot(horizon);
+                                                                      const v1::Horizon* horizon,
+                                                                      v1::Job* description) {
+  int64_t id;
+  {
+    absl::MutexLock lock(&registry_.mutex());
+    const auto job = registry_.Find(name);
+    if (!job.ok()) return job.status();
+    if (description == nullptr) return (*job)->TakeSnapshot(horizon);
+    id = (*job)->row().job_id;
+  }
+  absl::StatusOr<SharedSnapshot> snapshot;
+  absl::StatusOr<v1::Job> described = descriptions_.Describe(
+      id, Detail::kList, [&](jobs::Job& job) { snapshot = job.TakeSnapshot(horizon); });
+  if (!described.ok()) return described.status();
+  *description = *std::move(described);
+  return snapshot;
 }
 
 absl::StatusOr<ProfilerBackend::SharedSnapshot> ProfilerBackend::TakeStored(std::string_view name) {
@@ -152,8 +163,9 @@ absl::StatusOr<ProfilerBackend::SharedSnapshot> ProfilerBackend::TakeStored(std:
 
 absl::StatusOr<ProfilerBackend::SharedSnapshot> ProfilerBackend::TakePart(std::string_view name,
                                                                           const v1::Part& part,
-                                                                          std::string* words) {
-  const auto whole = Take(name);
+                                                                          std::string* words,
+                                                                          v1::Job* description) {
+  const auto whole = Take(name, nullptr, description);
   if (!whole.ok()) return whole.status();
   const jobs::SnapshotData& data = (*whole)->data();
   const absl::StatusOr<queries::IterationRange> range = queries::CountedRangeOf(part, data);
@@ -190,32 +202,40 @@ absl::StatusOr<v1::ListIterationsReply> ProfilerBackend::ListIterations(
 
 absl::StatusOr<v1::ProjectReply> ProfilerBackend::Project(const v1::ProjectRequest& request) {
   const bool time = request.metric().empty() || request.metric() == "time";
+  v1::Job job;
   if (request.has_part() && time) {
-    const auto snapshot = Take(request.job());
+    const auto snapshot = Take(request.job(), nullptr, &job);
     if (!snapshot.ok()) return snapshot.status();
     const jobs::SnapshotData& data = (*snapshot)->data();
     const auto range = queries::CountedRangeOf(request.part(), data);
     if (!range.ok()) return range.status();
     const absl::Status stored = committer_.AwaitStored(data.job_id);
     if (!stored.ok()) return stored;
-    return queries::ProjectPart(**snapshot, *range, request.confidence(), store_);
+    absl::StatusOr<v1::ProjectReply> reply =
+        queries::ProjectPart(**snapshot, *range, request.confidence(), store_);
+    if (reply.ok()) *reply->mutable_job() = std::move(job);
+    return reply;
   }
   std::string part;
-  const auto snapshot = TakeFor(request, &part);
+  const auto snapshot = TakeFor(request, &part, &job);
   if (!snapshot.ok()) return snapshot.status();
   absl::StatusOr<v1::ProjectReply> reply = queries::Project(**snapshot, request);
-  if (reply.ok()) reply->set_part(part);
+  if (!reply.ok()) return reply;
+  reply->set_part(part);
+  *reply->mutable_job() = std::move(job);
   return reply;
 }
 
 absl::StatusOr<v1::GetCountersReply> ProfilerBackend::GetCounters(
     const v1::GetCountersRequest& request) {
   std::string part;
-  const auto snapshot = TakeFor(request, &part);
+  v1::Job job;
+  const auto snapshot = TakeFor(request, &part, &job);
   if (!snapshot.ok()) return snapshot.status();
   absl::StatusOr<v1::GetCountersReply> reply = queries::GetCounters(**snapshot, request);
   if (!reply.ok()) return reply;
   reply->set_part(part);
+  *reply->mutable_job() = std::move(job);
   const auto range = queries::RangeOf(request.part(), (*snapshot)->data());
   if (!range.ok()) return range.status();
   const absl::Status added = queries::AddMeasuredIterations(**snapshot, *range, store_, &*reply);
@@ -226,10 +246,13 @@ absl::StatusOr<v1::GetCountersReply> ProfilerBackend::GetCounters(
 absl::StatusOr<v1::GetKernelsReply> ProfilerBackend::GetKernels(
     const v1::GetKernelsRequest& request) {
   std::string part;
-  const auto snapshot = TakeFor(request, &part);
+  v1::Job job;
+  const auto snapshot = TakeFor(request, &part, &job);
   if (!snapshot.ok()) return snapshot.status();
   absl::StatusOr<v1::GetKernelsReply> reply = queries::GetKernels(**snapshot, request);
-  if (reply.ok()) reply->set_part(part);
+  if (!reply.ok()) return reply;
+  reply->set_part(part);
+  *reply->mutable_job() = std::move(job);
   return reply;
 }
 
@@ -336,7 +359,9 @@ absl::StatusOr<v1::ReplayReply> ProfilerBackend::Replay(const v1::ReplayRequest&
 
 absl::StatusOr<v1::WhatIfReply> ProfilerBackend::WhatIf(const v1::WhatIfRequest& request,
                                                         absl::FunctionRef<bool()> cancelled) {
-  const auto snapshot = Take(request.job(), request.has_horizon() ? &request.horizon() : nullptr);
+  v1::Job job;
+  const auto snapshot =
+      Take(request.job(), request.has_horizon() ? &request.horizon() : nullptr, &job);
   if (!snapshot.ok()) return snapshot.status();
   const auto changes = queries::ParseChanges(request);
   if (!changes.ok()) return changes.status();
@@ -346,7 +371,9 @@ absl::StatusOr<v1::WhatIfReply> ProfilerBackend::WhatIf(const v1::WhatIfRequest&
     if (!run.ok()) return run.status();
     return queries::WhatIf(**snapshot, **run, *changes, request, cancelled);
   });
-  if (reply.ok()) reply->set_basis(Join(reply->basis(), stored.message()));
+  if (!reply.ok()) return reply;
+  reply->set_basis(Join(reply->basis(), stored.message()));
+  *reply->mutable_job() = std::move(job);
   return reply;
 }
 

@@ -71,20 +71,23 @@ class ProfilerBackend : public rpc::Backend {
  private:
   using SharedSnapshot = std::shared_ptr<const jobs::Snapshot>;
 
-  absl::StatusOr<SharedSnapshot> Take(std::string_view name, const v1::Horizon* horizon = nullptr)
+  // `description`, unless it is null, becomes the job as it is in the snapshot.
+  absl::StatusOr<SharedSnapshot> Take(std::string_view name, const v1::Horizon* horizon = nullptr,
+                                      v1::Job* description = nullptr)
       ABSL_LOCKS_EXCLUDED(registry_.mutex());
   // Once the store has everything that the snapshot has.
   absl::StatusOr<SharedSnapshot> TakeStored(std::string_view name)
       ABSL_LOCKS_EXCLUDED(registry_.mutex());
   // Of a part of its iterations, as they are in the store; `words` says which part.
   absl::StatusOr<SharedSnapshot> TakePart(std::string_view name, const v1::Part& part,
-                                          std::string* words)
+                                          std::string* words, v1::Job* description)
       ABSL_LOCKS_EXCLUDED(registry_.mutex());
   // Of the request's part, or with its horizon.
   template <typename Request>
-  absl::StatusOr<SharedSnapshot> TakeFor(const Request& request, std::string* words) {
-    if (request.has_part()) return TakePart(request.job(), request.part(), words);
-    return Take(request.job(), request.has_horizon() ? &request.horizon() : nullptr);
+  absl::StatusOr<SharedSnapshot> TakeFor(const Request& request, std::string* words,
+                                         v1::Job* description) {
+    if (request.has_part()) return TakePart(request.job(), request.part(), words, description);
+    return Take(request.job(), request.has_horizon() ? &request.horizon() : nullptr, description);
   }
 
   Store& store_;

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 
@@ -13,26 +14,18 @@
 #include "daemon/store/part_log.h"
 #include "daemon/store/store.h"
 #include "injection/abi/records.h"
+#include "tests/support/temp_folder.h"
 
 namespace seqpoint {
 namespace {
 
 class TempStore {
  public:
-  TempStore() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "store_bench.XXXXXX").string();
-    directory_ = mkdtemp(pattern.data());
-    store_ = *Store::Open(directory_ / "seqpoint.db", {});
-  }
-  ~TempStore() {
-    store_.reset();
-    std::filesystem::remove_all(directory_);
-  }
   Store& operator*() { return *store_; }
 
  private:
-  std::filesystem::path directory_;
-  std::unique_ptr<Store> store_;
+  const TempFolder folder_;
+  const std::unique_ptr<Store> store_ = *Store::Open(folder_.path() / "seqpoint.db", {});
 };
 
 // What a training process of 40 kernels sends: names repeat, times grow.

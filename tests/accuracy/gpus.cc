@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "tests/support/api.h"
+#include "tests/support/temp_folder.h"
 #include "tests/support/truth.h"
 
 namespace seqpoint::accuracy {
@@ -31,9 +32,8 @@ absl::StatusOr<Truth> Run(const Workload& workload, const std::string& gpu, int 
     return absl::UnavailableError(
         absl::StrCat(program.string(), " was not built (it needs the CUDA toolkit)"));
   }
-  std::string folder = (std::filesystem::temp_directory_path() / "accuracy.XXXXXX").string();
-  if (mkdtemp(folder.data()) == nullptr) return absl::InternalError("no temporary folder");
-  const std::filesystem::path truth = std::filesystem::path(folder) / "truth.jsonl";
+  TempFolder folder;
+  const std::filesystem::path truth = folder.path() / "truth.jsonl";
   setenv("LD_LIBRARY_PATH", (binaries.parent_path() / "softgpu").c_str(), 1);
   setenv("SWGPU_CONFIG", (std::filesystem::path(SEQPOINT_GPU_CONFIGS) / (gpu + ".ini")).c_str(), 1);
   setenv("SWGPU_SET", "clock.speed_cap=0", 1);
@@ -41,16 +41,15 @@ absl::StatusOr<Truth> Run(const Workload& workload, const std::string& gpu, int 
   const pid_t pid =
       Spawn({program.string(), "--model", workload.model, "--batch", workload.batch, "--max-length",
              workload.max_length, "--epochs", "1", "--truth", truth.string()},
-            std::filesystem::path(folder) / "log.txt");
+            folder.path() / "log.txt");
   int status = 0;
   waitpid(pid, &status, 0);
   std::optional<Truth> read = ReadTruth(truth);
-  std::error_code ignored;
   if (status != 0 || !read) {
+    folder.Keep();
     return absl::InternalError(absl::StrCat(workload.model, " on ", gpu, " ended with status ",
-                                            status, "; see ", folder, "/log.txt"));
+                                            status, "; see ", folder.path().string(), "/log.txt"));
   }
-  std::filesystem::remove_all(folder, ignored);
   return *std::move(read);
 }
 

@@ -16,7 +16,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <filesystem>
 #include <fstream>
 #include <functional>
 #include <map>
@@ -31,6 +30,7 @@
 #include "injection/abi/matcher.h"
 #include "injection/ring/writer.h"
 #include "tests/iterations/synthetic_stream.h"
+#include "tests/support/temp_folder.h"
 
 namespace seqpoint {
 namespace {
@@ -60,11 +60,7 @@ class Ingest final : public ingest::RingSink {
  public:
   explicit Ingest(const injection::RingWriter& ring)
       : job_({.job_id = 1, .name = "bench", .run_id = "1", .start_ns = 1}, {}) {
-    std::string pattern =
-        (std::filesystem::temp_directory_path() / "seqpoint-daemon-XXXXXX").string();
-    if (mkdtemp(pattern.data()) == nullptr) Die("no temporary folder could be made");
-    folder_ = pattern;
-    auto store = Store::Open(folder_ / "store.db", {});
+    auto store = Store::Open(folder_.path() / "store.db", {});
     if (!store.ok()) Die(std::string(store.status().message()));
     store_ = *std::move(store);
     auto reader = ingest::RingReader::Open(ring.fd(), {});
@@ -75,10 +71,6 @@ class Ingest final : public ingest::RingSink {
                      .ring_id = reader_->ring_id(),
                      .text = "rank=0\n",
                      .start_ns = 1});
-  }
-  ~Ingest() override {
-    store_.reset();
-    std::filesystem::remove_all(folder_);
   }
 
   // Reads what is there.
@@ -138,7 +130,7 @@ class Ingest final : public ingest::RingSink {
     const double cpu_s_, wall_s_;
   };
 
-  std::filesystem::path folder_;
+  const TempFolder folder_;
   std::unique_ptr<Store> store_;
   std::unique_ptr<ingest::RingReader> reader_;
   jobs::Job job_;

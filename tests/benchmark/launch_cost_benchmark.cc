@@ -17,7 +17,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <filesystem>
 #include <memory>
 #include <string>
 #include <thread>
@@ -28,6 +27,7 @@
 #include "daemon/ingest/inject_server.h"
 #include "daemon/ingest/ring_reader.h"
 #include "tests/support/api.h"
+#include "tests/support/temp_folder.h"
 
 namespace seqpoint {
 namespace {
@@ -37,11 +37,7 @@ namespace {
 class MarkingDaemon : private ingest::InjectServer::Handler, private ingest::RingSink {
  public:
   MarkingDaemon() {
-    std::string pattern =
-        (std::filesystem::temp_directory_path() / "seqpoint-cost-XXXXXX").string();
-    if (mkdtemp(pattern.data()) == nullptr) Die("no temporary folder could be made");
-    directory_ = pattern;
-    auto server = ingest::InjectServer::Listen(directory_, {}, this);
+    auto server = ingest::InjectServer::Listen(directory(), {}, this);
     if (!server.ok()) Die(std::string(server.status().message()));
     server_ = *std::move(server);
     thread_ = std::thread([this] { Serve(); });
@@ -51,9 +47,8 @@ class MarkingDaemon : private ingest::InjectServer::Handler, private ingest::Rin
     thread_.join();
     reader_.reset();
     server_.reset();
-    std::filesystem::remove_all(directory_);
   }
-  const std::string& directory() const { return directory_; }
+  std::string directory() const { return folder_.path().string(); }
   bool marking() const { return marking_; }
 
   [[noreturn]] static void Die(const std::string& why) {
@@ -105,7 +100,7 @@ class MarkingDaemon : private ingest::InjectServer::Handler, private ingest::Rin
   }
   void OnCallsMissing(uint64_t, uint64_t) override {}
 
-  std::string directory_;
+  const TempFolder folder_;
   std::unique_ptr<ingest::InjectServer> server_;
   std::unique_ptr<ingest::RingReader> reader_;
   std::unique_ptr<ingest::ControlWriter> writer_;

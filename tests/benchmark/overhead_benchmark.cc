@@ -52,6 +52,7 @@
 #include "injection/abi/matcher.h"
 #include "simdjson.h"
 #include "tests/support/api.h"
+#include "tests/support/temp_folder.h"
 #include "tests/support/truth.h"
 
 namespace seqpoint {
@@ -87,12 +88,6 @@ uint64_t NowNs() {
   return static_cast<uint64_t>(now.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(now.tv_nsec);
 }
 
-fs::path TemporaryFolder() {
-  std::string pattern = (fs::temp_directory_path() / "seqpoint-overhead-XXXXXX").string();
-  if (mkdtemp(pattern.data()) == nullptr) Die("no temporary folder could be made");
-  return pattern;
-}
-
 // ------------------------------------------------------------------------------------- the ladder
 
 // What the daemon of a round wants of the process.
@@ -101,8 +96,8 @@ enum class Wanted { kLearn, kMark, kMarkLaunches, kTrace, kCounters, kReleased }
 // A daemon that puts one process to the levels of the ladder, one after the other.
 class Daemon : private ingest::InjectServer::Handler, private ingest::RingSink {
  public:
-  Daemon() : directory_(TemporaryFolder()) {
-    auto server = ingest::InjectServer::Listen(directory_.string(), {}, this);
+  Daemon() {
+    auto server = ingest::InjectServer::Listen(directory(), {}, this);
     if (!server.ok()) Die(std::string(server.status().message()));
     server_ = *std::move(server);
     thread_ = std::thread([this] { Serve(); });
@@ -112,9 +107,8 @@ class Daemon : private ingest::InjectServer::Handler, private ingest::RingSink {
     thread_.join();
     reader_.reset();
     server_.reset();
-    fs::remove_all(directory_);
   }
-  std::string directory() const { return directory_.string(); }
+  std::string directory() const { return folder_.path().string(); }
 
   void Want(Wanted wanted) {
     const std::lock_guard lock(mutex_);
@@ -222,7 +216,7 @@ class Daemon : private ingest::InjectServer::Handler, private ingest::RingSink {
   void OnData(absl::Span<const abi::DataRecord>) override {}
   void OnCallsMissing(uint64_t, uint64_t) override {}
 
-  const fs::path directory_;
+  const TempFolder folder_;
   mutable std::mutex mutex_;
   std::unique_ptr<ingest::InjectServer> server_;
   std::unique_ptr<ingest::RingReader> reader_;
@@ -391,7 +385,8 @@ class Ladder {
         compare("loaded, SEQPOINT_DISABLE=1", &disabled);
       }
       // Without a daemon the library stops watching after 2 s.
-      const fs::path nowhere = TemporaryFolder();
+      const TempFolder empty;
+      const fs::path& nowhere = empty.path();
       Job idle(command_,
                Environment({"SEQPOINT_DIR=" + nowhere.string(), "LD_PRELOAD=" + library_}));
       const uint64_t idle_from_ns = NowNs() + 2'500'000'000;
@@ -414,7 +409,6 @@ class Ladder {
       }
       while (NowNs() < idle_from_ns) idle.Run(kIterationCycle);
       compare("loaded, no daemon", &idle);
-      fs::remove_all(nowhere);
       {
         const std::string tracer =
             (bin_.parent_path() / "lib" / "libseqpoint_overhead_tracer.so").string();
@@ -452,7 +446,8 @@ class Ladder {
         command_.insert(command_.end(), more.begin(), more.end());
         Job plain(command_, Environment({}));
         if (round == 0) ChooseBlock(&plain);
-        const fs::path folder = TemporaryFolder();
+        const TempFolder temp_folder;
+        const fs::path& folder = temp_folder.path();
         std::vector<std::string> command = {(bin_ / "seqpoint").string(),
                                             "run",
                                             "--quiet",
@@ -473,7 +468,6 @@ class Ladder {
             std::fprintf(stderr, "run: no iterations were found with %s\n", rung.c_str());
           }
         }
-        fs::remove_all(folder);
       }
       std::fprintf(stderr, "run: round %d of %d\n", round + 1, options_.rounds);
     }
@@ -597,7 +591,8 @@ class Governor {
   explicit Governor(const Options& options) : options_(options), bin_(BinaryDirectory()) {}
 
   std::vector<Governed> Measure() {
-    const fs::path folder = TemporaryFolder();
+    const TempFolder temp_folder;
+    const fs::path& folder = temp_folder.path();
     setenv("XDG_STATE_HOME", (folder / "state").c_str(), 1);
     unsetenv("CUDA_INJECTION64_PATH");
     unsetenv("NVTX_INJECTION64_PATH");
@@ -629,7 +624,6 @@ class Governor {
       std::fprintf(stderr, "governor: budget %.1f %% done\n", 100 * budget);
       all.push_back(governed);
     }
-    fs::remove_all(folder);
     return all;
   }
 
@@ -667,7 +661,8 @@ class Governor {
 
   double Under(const fs::path& folder, const std::string& lengths, double budget,
                Governed* governed) {
-    const fs::path run = TemporaryFolder();
+    const TempFolder run_folder;
+    const fs::path& run = run_folder.path();
     setenv("SEQPOINT_DIR", (run / "run").c_str(), 1);
     setenv("XDG_STATE_HOME", (run / "state").c_str(), 1);
     if (!options_.real()) setenv("SWGPU_SET", kDearWindows, 1);
@@ -696,7 +691,6 @@ class Governor {
       governed->stops = job->job().overhead().spent_share();
       governed->measurements = job->job().seqpoints().measurements();
     }
-    fs::remove_all(run);
     return epoch_ns;
   }
 

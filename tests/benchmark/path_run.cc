@@ -221,28 +221,14 @@ class PathRun::Watch {
   std::set<uint64_t> calls_;
 };
 
-PathRun::PathRun() {
-  std::string pattern = (fs::temp_directory_path() / "seqpoint-path-XXXXXX").string();
-  if (mkdtemp(pattern.data()) != nullptr) folder_ = pattern;
-}
-
 PathRun::~PathRun() {
-  for (const pid_t pid : {launcher_, daemon_}) {
-    if (pid == 0) continue;
-    kill(pid, SIGKILL);
-    waitpid(pid, nullptr, 0);
-  }
-  std::error_code ignored;
-  if (!folder_.empty()) fs::remove_all(folder_, ignored);
+  for (pid_t* pid : {&launcher_, &daemon_}) KillAndWait(pid, SIGKILL);
 }
 
 absl::Status PathRun::Start(const std::vector<std::string>& launcher_options,
                             const std::map<std::string, std::string>& environment) {
-  if (folder_.empty()) return absl::InternalError("no temporary folder could be made");
   const fs::path bin = BinaryDirectory(), build = bin.parent_path();
-  daemon_ = Spawn({(bin / "seqpointd").string(), "--dir", (folder_ / "run").string(), "--store",
-                   (folder_ / "store.db").string()},
-                  folder_ / "daemon.log");
+  daemon_ = SpawnDaemon(folder_);
   std::vector<std::string> command = {
       "/usr/bin/env",
       "LD_LIBRARY_PATH=" + (build / "softgpu").string(),
@@ -335,8 +321,7 @@ absl::StatusOr<PathResult> PathRun::Finish() {
   }
   if (!job.ok()) return job.status();
   if (job->end_ns() == 0) return absl::DeadlineExceededError("the job did not end");
-  kill(daemon_, SIGTERM);
-  waitpid(std::exchange(daemon_, 0), &status, 0);
+  KillAndWait(&daemon_, SIGTERM);
   watch->LookAtStore();
   result.complete = watch->complete();
   result.header = watch->Header();

@@ -27,6 +27,7 @@
 #include "absl/status/statusor.h"
 #include "injection/abi/ring.h"
 #include "seqpoint/v1/profiler.pb.h"
+#include "tests/support/temp_folder.h"
 
 namespace seqpoint {
 
@@ -66,7 +67,6 @@ struct PathResult {
 
 class PathRun {
  public:
-  PathRun();
   ~PathRun();
 
   // Starts daemon and launcher; `environment` is for the launcher alone.
@@ -82,7 +82,8 @@ class PathRun {
   absl::StatusOr<v1::Job> GetJob();
   std::map<std::string, double> LauncherWords() const;
 
-  std::filesystem::path folder_;
+  const TempFolder temp_folder_;
+  const std::filesystem::path& folder_ = temp_folder_.path();
   pid_t daemon_ = 0;
   pid_t launcher_ = 0;
 };

@@ -27,6 +27,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "tests/support/api.h"
+#include "tests/support/temp_folder.h"
 #include "tests/support/truth.h"
 #include "tests/workloads/histograms.h"
 
@@ -203,9 +204,8 @@ int Run(Options options) {
   const auto started = std::chrono::steady_clock::now();
   const fs::path bin = BinaryDirectory();
   const fs::path build = bin.parent_path();
-  char pattern[] = "/tmp/seqpoint-demo-XXXXXX";
-  if (mkdtemp(pattern) == nullptr) Die("cannot make a folder in /tmp");
-  const fs::path folder = pattern;
+  TempFolder temp_folder;
+  const fs::path& folder = temp_folder.path();
   const std::string lengths =
       options.lengths.empty() ? WriteLengths(options, folder) : options.lengths;
   if (!fs::exists(bin / "seqpoint_workload")) {
@@ -484,10 +484,8 @@ int Run(Options options) {
         "%.0f for all figures\n",
         n_true, kLeastIterations, kLeastIterationsAt5Percent / 0.05);
   }
-  if (met) {
-    std::error_code ignored;
-    fs::remove_all(folder, ignored);
-  } else {
+  if (!met) {
+    temp_folder.Keep();
     std::printf("kept: %s\n", folder.c_str());
   }
   std::printf(

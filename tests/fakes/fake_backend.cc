@@ -57,6 +57,13 @@ v1::Projection Projected(const v1::Job& job, const v1::Horizon& horizon, double 
   return projection;
 }
 
+// As a list of jobs has it.
+v1::Job WithoutProcesses(v1::Job job) {
+  job.clear_processes();
+  job.mutable_horizon()->clear_histogram();
+  return job;
+}
+
 }  // namespace
 
 v1::Job FakeBackend::SampleJob() {
@@ -81,7 +88,6 @@ v1::Job FakeBackend::SampleJob() {
   rule->set_confidence(0.998);
   rule->set_explained_share(0.987);
   rule->set_verdict(v1::VERDICT_EXPLAINED);
-  rule->set_launch_offset(0);
   rule->set_length_dimensions(1);
   v1::SeqPointsSummary* seqpoints = job.mutable_seqpoints();
   seqpoints->set_seqpoints(8);
@@ -242,7 +248,7 @@ absl::StatusOr<v1::ListJobsReply> FakeBackend::ListJobs(const v1::ListJobsReques
         reply.set_next_page_token(reply.jobs().rbegin()->id());
         break;
       }
-      *reply.add_jobs() = it->second;
+      *reply.add_jobs() = WithoutProcesses(it->second);
     }
     seen = seen || it->second.id() == request.page_token();
   }
@@ -376,7 +382,7 @@ absl::StatusOr<v1::ProjectReply> FakeBackend::Project(const v1::ProjectRequest& 
                                                    request.job(), "` lists those that were"));
   }
   *reply.mutable_losses() = (*job)->losses();
-  reply.set_job_id((*job)->id());
+  *reply.mutable_job() = WithoutProcesses(**job);
   return reply;
 }
 
@@ -405,7 +411,7 @@ absl::StatusOr<v1::GetCountersReply> FakeBackend::GetCounters(
   tensor->set_sentence("2 of 3 configurations were measured");
   reply.set_measured_iterations(64);
   *reply.mutable_losses() = (*job)->losses();
-  reply.set_job_id((*job)->id());
+  *reply.mutable_job() = WithoutProcesses(**job);
   return reply;
 }
 
@@ -458,7 +464,7 @@ absl::StatusOr<v1::GetKernelsReply> FakeBackend::GetKernels(const v1::GetKernels
   reply.set_kernel_names(3);
   reply.set_measured_iterations(12);
   reply.set_confidence(request.confidence());
-  reply.set_job_id((*job)->id());
+  *reply.mutable_job() = WithoutProcesses(**job);
   return reply;
 }
 
@@ -913,7 +919,7 @@ absl::StatusOr<v1::WhatIfReply> FakeBackend::WhatIf(const v1::WhatIfRequest& req
   reply.set_traces(12);
   reply.set_replay_error(0.003);
   reply.set_basis("12 traced iterations of 8 lengths");
-  reply.set_job_id((*job)->id());
+  *reply.mutable_job() = WithoutProcesses(**job);
   reply.set_clock_kind(v1::CLOCK_KIND_REAL);
   return reply;
 }

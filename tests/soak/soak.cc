@@ -45,6 +45,7 @@
 #include "injection/abi/records.h"
 #include "tests/support/api.h"
 #include "tests/support/ring_view.h"
+#include "tests/support/temp_folder.h"
 #include "tests/support/truth.h"
 
 namespace seqpoint {
@@ -62,19 +63,10 @@ constexpr double kCounterTolerance = 0.02;
 
 class Soak {
  public:
-  explicit Soak(uint32_t seed) : random_(seed) {
-    std::string pattern = (fs::temp_directory_path() / "seqpoint-soak-XXXXXX").string();
-    if (mkdtemp(pattern.data()) == nullptr) {
-      std::fprintf(stderr, "soak: no temporary folder could be made\n");
-      std::exit(1);
-    }
-    folder_ = pattern;
-    bin_ = BinaryDirectory();
-  }
+  explicit Soak(uint32_t seed) : random_(seed) {}
   ~Soak() {
-    Kill(&daemon_, SIGKILL);
-    std::error_code ignored;
-    if (failures_ == 0) fs::remove_all(folder_, ignored);
+    KillAndWait(&daemon_, SIGKILL);
+    if (failures_ > 0) temp_folder_.Keep();
   }
 
   void KillDaemons(int rounds);
@@ -104,17 +96,7 @@ class Soak {
     return milliseconds(std::uniform_int_distribution<int>(low_ms, high_ms)(random_));
   }
 
-  void StartDaemon() {
-    daemon_ = Spawn({(bin_ / "seqpointd").string(), "--dir", (folder_ / "run").string(), "--store",
-                     (folder_ / "store.db").string()},
-                    folder_ / "daemon.log");
-  }
-  void Kill(pid_t* pid, int signal) {
-    if (*pid == 0) return;
-    kill(*pid, signal);
-    waitpid(*pid, nullptr, 0);
-    *pid = 0;
-  }
+  void StartDaemon() { daemon_ = SpawnDaemon(folder_); }
   pid_t Start(const std::string& job, bool injected, const std::string& environment,
               std::vector<std::string> program) {
     const fs::path build = bin_.parent_path();
@@ -167,7 +149,9 @@ class Soak {
   Calls ReadCalls(Store& store, int64_t job_id);
 
   std::mt19937 random_;
-  fs::path folder_, bin_;
+  TempFolder temp_folder_;
+  const fs::path& folder_ = temp_folder_.path();
+  const fs::path bin_ = BinaryDirectory();
   pid_t daemon_ = 0;
   int failures_ = 0;
 };
@@ -203,7 +187,7 @@ void Soak::KillDaemons(int rounds) {
       // The question took a moment that is not random.
       std::this_thread::sleep_for(Between(0, 200));
     }
-    Kill(&daemon_, SIGKILL);
+    KillAndWait(&daemon_, SIGKILL);
     const milliseconds away = learned ? Between(100, 5000) : Between(100, 1000);
     std::this_thread::sleep_for(away);
     Expect(!Ended(training), "the training outlasts the rounds");
@@ -221,7 +205,7 @@ void Soak::KillDaemons(int rounds) {
   Expect(truth.has_value(), "the truth file can be read");
   if (!truth) return;
   CheckIterations(*truth, job);
-  Kill(&daemon_, SIGTERM);
+  KillAndWait(&daemon_, SIGTERM);
   CheckStore(*truth, job);
 
   pid_t alone = Start("alone", false, "SWGPU_SET=clock.speed_cap=0", with_truth("alone.jsonl"));
@@ -353,7 +337,7 @@ void Soak::EndUnseen(int rounds) {
     // There is no job before its process has come, and then nothing is said of it.
     for (int i = 0; i < 1000 && !GetJob(name); ++i) std::this_thread::sleep_for(milliseconds(10));
     std::this_thread::sleep_for(Between(0, 4500));
-    Kill(&daemon_, SIGKILL);
+    KillAndWait(&daemon_, SIGKILL);
     const bool outlasts = round % 2 == 0;
     if (!outlasts) {
       std::this_thread::sleep_for(Between(100, 1000));
@@ -386,7 +370,7 @@ void Soak::EndUnseen(int rounds) {
                 static_cast<long long>(job.iterations()), static_cast<long long>(iterations),
                 known ? "" : ", and said so");
     std::fflush(stdout);
-    Kill(&daemon_, SIGTERM);
+    KillAndWait(&daemon_, SIGTERM);
   }
   std::printf("soak: unseen: %d of %d runs ended unseen\n", unseen, rounds);
 }
@@ -450,7 +434,7 @@ void Soak::KillTrainings(int rounds) {
     }
     Expect(tracing == traced, "the program comes to level trace");
     std::this_thread::sleep_for(Between(50, 2500));
-    Kill(&pid, SIGKILL);
+    KillAndWait(&pid, SIGKILL);
     if (ring == nullptr) continue;
     const v1::Job job = EndedJob(name);
     ring->Published();
@@ -478,7 +462,7 @@ void Soak::KillTrainings(int rounds) {
     std::fflush(stdout);
     dead.push_back({name, traced, job, header});
   }
-  Kill(&daemon_, SIGTERM);
+  KillAndWait(&daemon_, SIGTERM);
 
   auto store = Store::Open(folder_ / "store.db", {});
   Expect(store.ok(), "the store opens");

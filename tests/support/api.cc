@@ -1,6 +1,8 @@
 #include "tests/support/api.h"
 
 #include <fcntl.h>
+#include <signal.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 namespace seqpoint {
@@ -20,6 +22,29 @@ pid_t Spawn(const std::vector<std::string>& command, const std::filesystem::path
   dup2(fd, 2);
   execv(argv[0], argv.data());
   _exit(127);
+}
+
+pid_t SpawnDaemon(const std::filesystem::path& folder,
+                  const std::vector<std::string>& environment) {
+  std::vector<std::string> command = {"/usr/bin/env"};
+  command.insert(command.end(), environment.begin(), environment.end());
+  command.insert(command.end(),
+                 {(BinaryDirectory() / "seqpointd").string(), "--dir", (folder / "run").string(),
+                  "--store", (folder / "store.db").string()});
+  return Spawn(command, folder / "daemon.log");
+}
+
+int WaitFor(pid_t pid) {
+  int status = 0;
+  waitpid(pid, &status, 0);
+  return status;
+}
+
+void KillAndWait(pid_t* pid, int signal) {
+  if (*pid == 0) return;
+  kill(*pid, signal);
+  WaitFor(*pid);
+  *pid = 0;
 }
 
 Api::Api(const std::filesystem::path& socket)

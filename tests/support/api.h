@@ -1,4 +1,5 @@
-// A synchronous client of the Profiler service and a process starter, for the demo and for tests.
+// Processes of this build, and a synchronous client of the Profiler service, for the demo and for
+// tests.
 // Threading: one thread.
 #ifndef SEQPOINT_TESTS_SUPPORT_API_H_
 #define SEQPOINT_TESTS_SUPPORT_API_H_
@@ -22,6 +23,15 @@ std::filesystem::path BinaryDirectory();
 
 // Starts command[0]; its output is appended to `log`. Returns its pid.
 pid_t Spawn(const std::vector<std::string>& command, const std::filesystem::path& log);
+
+// Starts seqpointd: its sockets are in folder/run, its store is folder/store.db and its log
+// folder/daemon.log. `environment`: "KEY=VALUE".
+pid_t SpawnDaemon(const std::filesystem::path& folder,
+                  const std::vector<std::string>& environment = {});
+// Waits for the end of a child and returns its status, as waitpid.
+int WaitFor(pid_t pid);
+// Sends the signal and waits; then *pid is 0. A pid of 0: nothing happens.
+void KillAndWait(pid_t* pid, int signal);
 
 class Api {
  public:

@@ -26,14 +26,18 @@ class TempFolder {
   TempFolder(const TempFolder&) = delete;
   TempFolder& operator=(const TempFolder&) = delete;
   ~TempFolder() {
+    if (keep_) return;
     std::error_code error;  // what is left is left
     std::filesystem::remove_all(path_, error);
   }
 
+  // It stays, so that somebody can look at what is in it.
+  void Keep() { keep_ = true; }
   const std::filesystem::path& path() const { return path_; }
 
  private:
   std::filesystem::path path_;
+  bool keep_ = false;
 };
 
 }  // namespace seqpoint

@@ -1,4 +1,4 @@
-// What `seqpoint doctor` knows of the machine and of the daemon before it judges.
+// The facts about the machine and the daemon that `seqpoint doctor` judges.
 // Threading: CollectFacts forks; call it before any thread was started.
 #ifndef CLIENT_COMMANDS_DOCTOR_FACTS_H_
 #define CLIENT_COMMANDS_DOCTOR_FACTS_H_

@@ -8,7 +8,7 @@
 
 namespace seqpoint::client {
 
-// What a child process found out by loading a library.
+// The facts that a child process found by loading a library.
 struct LibraryFacts {
   std::string path;     // that was loaded; empty: not found
   std::string version;  // in words

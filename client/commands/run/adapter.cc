@@ -69,14 +69,14 @@ std::string AdapterEar::Heard() const {
   return std::string(std::istreambuf_iterator<char>(file), {});
 }
 
-std::string AdapterMissing(const std::vector<std::string>& command, const std::string& told) {
+std::string AdapterMissing(const std::vector<std::string>& command, const std::string& heard) {
   // A process that ends soon may not have reached the daemon with that.
-  if (absl::StrContains(told, 'u')) {
+  if (absl::StrContains(heard, 'u')) {
     return "PyTorch made backward passes without a step of an optimiser that could be seen; the "
            "program can report its iterations with two lines (docs/using/pytorch.md)";
   }
   std::string options;
-  if (absl::StrContains(told, 't') || (told.empty() && !IsPython(command, &options))) return "";
+  if (absl::StrContains(heard, 't') || (heard.empty() && !IsPython(command, &options))) return "";
   constexpr absl::string_view kWayOut =
       "copy share/seqpoint/python/seqpoint.pth of this installation to that Python's "
       "site-packages (docs/using/pytorch.md)";
@@ -90,8 +90,8 @@ std::string AdapterMissing(const std::vector<std::string>& command, const std::s
                         std::string(1, option), "; ", option == 'S' ? "leave it out" : kWayOut);
   }
   return absl::StrCat(
-      told.empty() ? "the PyTorch adapter did not get into its Python"
-                   : "no Python with the PyTorch adapter imported torch",
+      heard.empty() ? "the PyTorch adapter did not get into its Python"
+                    : "no Python with the PyTorch adapter imported torch",
       "; what keeps it out is a sitecustomize that goes before it on PYTHONPATH and does not hand "
       "on (as OpenTelemetry's), or a program that starts Python with an environment of its own; ",
       kWayOut);

@@ -1,4 +1,4 @@
-// Whether the PyTorch adapter got into the Pythons of a run, and why it did not.
+// Detects whether the PyTorch adapter was loaded into the Pythons of a run, and why it was not.
 // Threading: one thread. Ownership: an AdapterEar owns its file.
 #ifndef CLIENT_COMMANDS_RUN_ADAPTER_H_
 #define CLIENT_COMMANDS_RUN_ADAPTER_H_
@@ -8,7 +8,7 @@
 
 namespace seqpoint::client {
 
-// Where the adapters of a run tell that they got into a Python: a file for as long as this lives.
+// A temporary file to which the adapters of a run write that a Python loaded them.
 class AdapterEar {
  public:
   AdapterEar();
@@ -16,7 +16,7 @@ class AdapterEar {
   AdapterEar(const AdapterEar&) = delete;
   AdapterEar& operator=(const AdapterEar&) = delete;
 
-  // Empty: there is none, and nothing will be heard.
+  // Empty: the file could not be made, and Heard() stays empty.
   const std::string& path() const { return path_; }
   std::string Heard() const;
 
@@ -24,11 +24,11 @@ class AdapterEar {
   std::string path_;
 };
 
-// Why the PyTorch adapter told no iterations of a Python program, and the way out: a sentence
-// without its full stop. `told`: what adapters told in the file that SEQPOINT_ADAPTER_TOLD names:
-// "p" for each Python and "t" for each torch that they got into, "u" for a training whose steps
-// could not be seen. Answers nothing where one got into torch, or no Python is known to have run.
-std::string AdapterMissing(const std::vector<std::string>& command, const std::string& told);
+// Why the PyTorch adapter reported no iterations of a Python program, and the way out: a message
+// without its full stop. `heard`: the content of the file that SEQPOINT_ADAPTER_TOLD names: "p" for
+// each Python and "t" for each torch that loaded an adapter, "u" for a training whose steps could
+// not be seen. Empty where torch loaded an adapter, or no Python is known to have run.
+std::string AdapterMissing(const std::vector<std::string>& command, const std::string& heard);
 
 }  // namespace seqpoint::client
 

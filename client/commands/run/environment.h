@@ -1,4 +1,4 @@
-// What `seqpoint run` makes of a command: the names of its job, and the environment that brings the
+// The names of the job that `seqpoint run` makes of a command, and the environment that brings the
 // library into it.
 // Threading: pure but for the environment and the files that they read.
 #ifndef CLIENT_COMMANDS_RUN_ENVIRONMENT_H_
@@ -12,7 +12,7 @@ namespace seqpoint::client {
 // This run among others with the same run id: the same text for the life of this process.
 const std::string& OwnLaunch();
 
-// The path of a program, as a shell finds it; what is not found stays what it is.
+// The path of a program, as a shell finds it; `name` itself when it is not found.
 std::string FindProgram(const std::string& name);
 
 // "train" for {"python3", "-u", "src/train.py", "--lr", "1"}.
@@ -26,8 +26,8 @@ std::string RunIdFromEnvironment();
 // adapter, and a program that starts many others does not pay for it in each.
 bool CallsTheLibrary(const std::vector<std::string>& command);
 
-// This process' environment plus what brings the library and, where it is not empty, the PyTorch
-// adapter into the program. `preload`: from the program's start.
+// This process' environment plus the variables that bring the library and, where it is not empty,
+// the PyTorch adapter into the program. `preload`: from the program's start.
 std::vector<std::string> ChildEnvironment(const std::string& library, bool preload,
                                           const std::string& adapter, const std::string& directory,
                                           const std::string& job, const std::string& run_id,

@@ -128,7 +128,7 @@ int Run(const RunOptions& options) {
   std::string run_id = options.run_id.empty() ? RunIdFromEnvironment() : options.run_id;
   absl::StatusOr<std::string> found = FindLibrary();
   std::string library = found.value_or("");
-  absl::Status trouble = found.status();  // why there is no profile
+  absl::Status error = found.status();  // why there is no profile
 
   std::unique_ptr<Connection> connection;
   std::unique_ptr<JobWatcher> watcher;
@@ -152,7 +152,7 @@ int Run(const RunOptions& options) {
       directory = connection->directory();
       job = Prepare(connection.get(), options, name, run_id, operators_folder.path);
     }
-    trouble = job.status();
+    error = job.status();
     if (job.ok()) {
       const auto daemon = connection->Call(&v1::Profiler::Stub::GetDaemon, v1::GetDaemonRequest());
       const bool private_daemon =
@@ -160,12 +160,12 @@ int Run(const RunOptions& options) {
       watcher = std::make_unique<JobWatcher>(connection.get(), private_daemon, *job);
     }
   }
-  if (absl::IsInvalidArgument(trouble)) {
+  if (absl::IsInvalidArgument(error)) {
     // A mistake in what was asked: better now than after a day of training.
-    return RefuseRun(trouble, options.json);
+    return RefuseRun(error, options.json);
   }
-  if (!trouble.ok()) {
-    Say(absl::StrCat(std::string(trouble.message()), "; the command runs without a profile"));
+  if (!error.ok()) {
+    Say(absl::StrCat(std::string(error.message()), "; the command runs without a profile"));
   }
 
   std::vector<std::string> warnings;
@@ -218,12 +218,12 @@ int Run(const RunOptions& options) {
       printf("%s\n", ToJson(reply, /*one_line=*/false).c_str());
     } else if (!options.quiet) {
       MakePrintable(&job);
-      // Where something was profiled, a Python without torch (JAX) is no trouble.
-      const std::string told = ear.Heard();
-      const bool wanted = told.empty() || job.process_count() == 0;
+      // A Python without torch (JAX) is no problem where something was profiled.
+      const std::string heard = ear.Heard();
+      const bool wanted = heard.empty() || job.process_count() == 0;
       std::string missing;
       if (wanted && !ear.path().empty() && !FindAdapter().empty()) {
-        missing = AdapterMissing(options.command, told);
+        missing = AdapterMissing(options.command, heard);
       }
       fputs(RunSummary(job, AskAnswers(connection.get(), job.id(), operators_folder.path),
                        wait_status, missing)
@@ -232,7 +232,7 @@ int Run(const RunOptions& options) {
     }
     watcher.reset();
   } else if (options.json) {
-    printf("%s\n", ErrorJson(trouble).c_str());
+    printf("%s\n", ErrorJson(error).c_str());
   }
   fflush(stdout);
   return EndLike(wait_status);

@@ -1,4 +1,4 @@
-// What `seqpoint run` says beside the program's own output.
+// Messages of `seqpoint run` among the output of the program.
 // Threading: any thread.
 #ifndef CLIENT_COMMANDS_RUN_SAY_H_
 #define CLIENT_COMMANDS_RUN_SAY_H_

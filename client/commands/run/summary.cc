@@ -15,7 +15,7 @@
 namespace seqpoint::client {
 namespace {
 
-// Of a run that no process of the program told of.
+// The summary of a run without a process that reported to the daemon.
 std::string WhyNothing(int wait_status, const std::string& adapter_missing) {
   const char* other = getenv("CUDA_INJECTION64_PATH");
   if (other != nullptr && *other != '\0' && FindLibrary().value_or("") != other) {
@@ -75,7 +75,7 @@ std::string RunSummary(const v1::Job& job, const Answerable& answers, int wait_s
     if (std::string losses = FormatLosses(job.losses()); !losses.empty()) {
       absl::StrAppend(&text, "left out: ", losses, "\n");
     }
-    text += ApartText(job);
+    text += UnprojectedText(job);
     if (!job.trouble().empty()) text += Wrap("problem: ", job.trouble(), kTextColumns);
     if (!IsOver(job)) text += "the last records are not in these figures yet: ask again\n";
     const std::string& id = job.id();

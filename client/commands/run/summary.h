@@ -9,15 +9,15 @@
 
 namespace seqpoint::client {
 
-// What the daemon can answer of a job beside its time.
+// Which questions about the job the daemon can answer, other than its time.
 struct Answerable {
   bool counters = false;
   bool kernels = false;  // and a trace
   bool operators = false;
 };
 
-// What `run` prints at the end. `wait_status`: how the program ended, as waitpid tells it;
-// `adapter_missing`: AdapterMissing.
+// The summary. `wait_status`: how the program ended, as waitpid gives it; `adapter_missing`: the
+// result of AdapterMissing.
 std::string RunSummary(const v1::Job& job, const Answerable& answers, int wait_status,
                        const std::string& adapter_missing = "");
 

@@ -20,7 +20,7 @@ def generate(language, folder):
     (folder / "stubs").mkdir()
     commands = re.search(rf"^    # {re.escape(language)}(?=[;\n]).*?\n(.*?)(?=^    #|^\S)", PAGE,
                          re.MULTILINE | re.DOTALL).group(1)
-    commands = commands.replace("-I proto", f"-I {ROOT}/proto")
+    (folder / "proto").symlink_to(ROOT / "proto")
     subprocess.run(["bash", "-ec", commands], cwd=folder, check=True)
     return folder / "stubs/seqpoint/v1"
 

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "tests/support/api.h"
+#include "tests/support/temp_folder.h"
 #include "tests/support/truth.h"
 
 namespace seqpoint {
@@ -24,20 +25,12 @@ namespace fs = std::filesystem;
 class CompareTest : public testing::Test {
  protected:
   void SetUp() override {
-    char pattern[] = "/tmp/seqpoint-test-XXXXXX";
-    ASSERT_NE(mkdtemp(pattern), nullptr);
-    folder_ = pattern;
-    bin_ = BinaryDirectory();
     setenv("SEQPOINT_DIR", (folder_ / "run").c_str(), 1);
-    daemon_ = Spawn({(bin_ / "seqpointd").string(), "--dir", (folder_ / "run").string(), "--store",
-                     (folder_ / "store.db").string()},
-                    folder_ / "daemon.log");
+    daemon_ = SpawnDaemon(folder_);
   }
   void TearDown() override {
-    kill(daemon_, SIGKILL);
-    int status;
-    waitpid(daemon_, &status, 0);
-    if (!HasFailure()) fs::remove_all(folder_);
+    KillAndWait(&daemon_, SIGKILL);
+    if (HasFailure()) temp_folder_.Keep();
   }
 
   // Lengths of examples from `shortest` to `longest`.
@@ -90,10 +83,7 @@ class CompareTest : public testing::Test {
         "--truth",
         truth,
         "--quiet"};
-    const pid_t pid = Spawn(command, folder_ / (name + ".log"));
-    int status = 0;
-    waitpid(pid, &status, 0);
-    ASSERT_EQ(status, 0) << name;
+    ASSERT_EQ(WaitFor(Spawn(command, folder_ / (name + ".log"))), 0) << name;
     const auto read = ReadTruth(truth);
     ASSERT_TRUE(read.has_value()) << name;
     truth_[name] = *read;
@@ -114,7 +104,9 @@ class CompareTest : public testing::Test {
     return truth_[other].epoch_time_ns - truth_[base].epoch_time_ns;
   }
 
-  fs::path folder_, bin_;
+  TempFolder temp_folder_;
+  const fs::path& folder_ = temp_folder_.path();
+  const fs::path bin_ = BinaryDirectory();
   pid_t daemon_ = 0;
   std::map<std::string, Truth> truth_;
 };

@@ -31,18 +31,9 @@ class DaemonTroubleTest : public testing::Test {
 
   // `environment`: of "KEY=VALUE".
   void StartDaemon(const std::vector<std::string>& environment = {}) {
-    std::vector<std::string> command = {"/usr/bin/env"};
-    command.insert(command.end(), environment.begin(), environment.end());
-    command.insert(command.end(), {(bin_ / "seqpointd").string(), "--dir", directory_.string(),
-                                   "--store", (folder_.path() / "store.db").string()});
-    daemon_ = Spawn(command, folder_.path() / "daemon.log");
+    daemon_ = SpawnDaemon(folder_.path(), environment);
   }
-  void Kill() {
-    if (daemon_ == 0) return;
-    kill(daemon_, SIGKILL);
-    waitpid(daemon_, nullptr, 0);
-    daemon_ = 0;
-  }
+  void Kill() { KillAndWait(&daemon_, SIGKILL); }
   // `clock_set_by`: seconds by which the clock of the training is set when it runs; empty: it is
   // not.
   pid_t Train(int iterations, const std::string& clock = "clock.speed_cap=0.5",
@@ -81,9 +72,7 @@ TEST_P(ClockIsSetTest, WhatWasReadIsInTheStoreWhenTheDaemonIsKilled) {
        "LD_PRELOAD=" + (bin_.parent_path() / "lib/libseqpoint_test_set_clock.so").string()});
   Api(directory_ / "api.sock").Call(&v1::Profiler::Stub::GetDaemon, v1::GetDaemonRequest());
   const pid_t training = Train(600);
-  int status = 0;
-  waitpid(training, &status, 0);
-  EXPECT_EQ(status, 0);
+  EXPECT_EQ(WaitFor(training), 0);
   v1::Job job;
   for (int i = 0; i < 200 && job.end_ns() == 0; ++i) {
     job = Job();
@@ -110,9 +99,7 @@ TEST_P(ClockIsSetTest, TheIterationsAroundItStayOutOfProjections) {
   api.Call(&v1::Profiler::Stub::GetDaemon, v1::GetDaemonRequest());
   const auto begin = std::chrono::steady_clock::now();
   const pid_t training = Train(500, "clock.mode=real", GetParam());
-  int status = 0;
-  waitpid(training, &status, 0);
-  EXPECT_EQ(status, 0);
+  EXPECT_EQ(WaitFor(training), 0);
   const double wall_ns =
       std::chrono::duration<double, std::nano>(std::chrono::steady_clock::now() - begin).count();
   for (int i = 0; i < 200 && Job().end_ns() == 0; ++i)
@@ -187,7 +174,7 @@ TEST_F(DaemonTroubleTest, OneThatIsStartedRightAfterAKillServes) {
     kill(daemon_, SIGKILL);
     const pid_t killed = daemon_;
     StartDaemon();  // before the kernel has taken the first one apart
-    waitpid(killed, nullptr, 0);
+    WaitFor(killed);
     Api again(directory_ / "api.sock");
     EXPECT_TRUE(again.Call(&v1::Profiler::Stub::GetDaemon, v1::GetDaemonRequest()))
         << again.error();

@@ -14,6 +14,7 @@
 #include <thread>
 
 #include "tests/support/api.h"
+#include "tests/support/temp_folder.h"
 #include "tests/support/truth.h"
 
 namespace seqpoint {
@@ -25,30 +26,15 @@ using std::chrono::milliseconds;
 class MainJob : public testing::Test {
  protected:
   void SetUp() override {
-    char pattern[] = "/tmp/seqpoint-test-XXXXXX";
-    ASSERT_NE(mkdtemp(pattern), nullptr);
-    folder_ = pattern;
-    bin_ = BinaryDirectory();
     setenv("SEQPOINT_DIR", (folder_ / "run").c_str(), 1);
     setenv("SWGPU_SET", "clock.speed_cap=4", 1);
   }
   void TearDown() override {
-    StopDaemon(SIGKILL);
-    if (!HasFailure()) fs::remove_all(folder_);
+    KillAndWait(&daemon_, SIGKILL);
+    if (HasFailure()) temp_folder_.Keep();
   }
 
-  void StartDaemon() {
-    daemon_ = Spawn({(bin_ / "seqpointd").string(), "--dir", (folder_ / "run").string(), "--store",
-                     (folder_ / "store.db").string()},
-                    folder_ / "daemon.log");
-  }
-  void StopDaemon(int signal) {
-    if (daemon_ == 0) return;
-    kill(daemon_, signal);
-    int status;
-    waitpid(daemon_, &status, 0);
-    daemon_ = 0;
-  }
+  void StartDaemon() { daemon_ = SpawnDaemon(folder_); }
 
   // A training process; `environment` is added to it alone.
   pid_t Train(const std::string& name, std::vector<std::string> options,
@@ -65,11 +51,6 @@ class MainJob : public testing::Test {
     command.insert(command.end(), options.begin(), options.end());
     command.insert(command.end(), {"--truth", (folder_ / (name + ".jsonl")).string(), "--quiet"});
     return Spawn(command, folder_ / (name + ".log"));
-  }
-  int Wait(pid_t pid) {
-    int status = 0;
-    waitpid(pid, &status, 0);
-    return status;
   }
   Truth TruthOf(const std::string& name) {
     const auto truth = ReadTruth(folder_ / (name + ".jsonl"));
@@ -128,7 +109,9 @@ class MainJob : public testing::Test {
     EXPECT_EQ(job.losses().rejected(), 0);
   }
 
-  fs::path folder_, bin_;
+  TempFolder temp_folder_;
+  const fs::path& folder_ = temp_folder_.path();
+  const fs::path bin_ = BinaryDirectory();
   pid_t daemon_ = 0;
 };
 
@@ -146,9 +129,9 @@ TEST_P(Boundary, EveryIterationIsFoundOnceAndTheWorkIsTheSame) {
   StartDaemon();
   std::vector<std::string> options = {"--batch", "32", "--max-iterations", "220"};
   options.insert(options.end(), GetParam().options.begin(), GetParam().options.end());
-  ASSERT_EQ(Wait(Train("job", options)), 0);
+  ASSERT_EQ(WaitFor(Train("job", options)), 0);
   ExpectExact("job", GetParam().dimensions);
-  ASSERT_EQ(Wait(Train("alone", options, {}, /*injected=*/false)), 0);
+  ASSERT_EQ(WaitFor(Train("alone", options, {}, /*injected=*/false)), 0);
   EXPECT_EQ(TruthOf("job").digest, TruthOf("alone").digest);
 }
 
@@ -192,8 +175,8 @@ TEST_P(Counted, TheRunIsWhatItsMeasuredIterationsSay) {
     if (api.Call(&v1::Profiler::Stub::PrepareJob, prepare)) break;
     std::this_thread::sleep_for(milliseconds(50));
   }
-  ASSERT_EQ(Wait(Train("job", {"--model", "transformer", "--batch", "32", "--max-iterations", "250",
-                               "--readback", GetParam().readback})),
+  ASSERT_EQ(WaitFor(Train("job", {"--model", "transformer", "--batch", "32", "--max-iterations",
+                                  "250", "--readback", GetParam().readback})),
             0);
   EndedJob("job");
   v1::GetCountersRequest request;
@@ -241,7 +224,7 @@ TEST_F(MainJob, RatesAreThoseOfTheRunAndNotOfMeasuredRanges) {
     if (api.Call(&v1::Profiler::Stub::PrepareJob, prepare)) break;
     std::this_thread::sleep_for(milliseconds(50));
   }
-  ASSERT_EQ(Wait(Train(
+  ASSERT_EQ(WaitFor(Train(
                 "job",
                 {"--model", "fixed", "--batch", "4", "--max-iterations", "1500", "--readback", "1"},
                 {{"SWGPU_SET",
@@ -266,7 +249,7 @@ TEST_F(MainJob, RatesAreThoseOfTheRunAndNotOfMeasuredRanges) {
 
 TEST_F(MainJob, AWorkloadWithoutDependenceIsSaidToHaveNone) {
   StartDaemon();
-  ASSERT_EQ(Wait(Train("job", {"--model", "fixed", "--batch", "32", "--max-iterations", "250"})),
+  ASSERT_EQ(WaitFor(Train("job", {"--model", "fixed", "--batch", "32", "--max-iterations", "250"})),
             0);
   EXPECT_NE(EndedJob("job").rule().verdict(), v1::VERDICT_EXPLAINED);
 }
@@ -276,7 +259,7 @@ TEST_F(MainJob, KillingTheTrainingKeepsEveryPublishedRecord) {
   const pid_t pid = Train("job", {"--model", "gnmt", "--batch", "32"});
   AwaitIterations("job", 60);
   kill(pid, SIGKILL);
-  Wait(pid);
+  WaitFor(pid);
   const v1::Job job = EndedJob("job");
   EXPECT_EQ(job.state(), v1::JOB_STATE_LOST);
   EXPECT_EQ(job.losses().ring_dropped() + job.losses().rejected(), 0);
@@ -296,7 +279,7 @@ TEST_F(MainJob, KillingTheDaemonAgainAndAgainLosesAndDoublesNothing) {
   int status = 0, kills = 0;
   while (waitpid(pid, &status, WNOHANG) == 0) {
     std::this_thread::sleep_for(milliseconds(100 + random() % 500));
-    StopDaemon(SIGKILL);
+    KillAndWait(&daemon_, SIGKILL);
     ++kills;
     std::this_thread::sleep_for(milliseconds(100));
     StartDaemon();
@@ -329,7 +312,7 @@ TEST_F(MainJob, AStoppedDaemonDoesNotHoldTheTraining) {
       Train("job", {"--model", "transformer", "--batch", "32", "--max-iterations", "1500"});
   AwaitIterations("job", 30);
   kill(daemon_, SIGSTOP);
-  EXPECT_EQ(Wait(pid), 0);
+  EXPECT_EQ(WaitFor(pid), 0);
   kill(daemon_, SIGCONT);
   const v1::Job job = EndedJob("job");
   EXPECT_GT(job.iterations(), 30);
@@ -337,10 +320,11 @@ TEST_F(MainJob, AStoppedDaemonDoesNotHoldTheTraining) {
 
 TEST_F(MainJob, WithoutADaemonTheTrainingIsUntouched) {
   ASSERT_EQ(
-      Wait(Train("job", {"--model", "transformer", "--batch", "32", "--max-iterations", "50"})), 0);
+      WaitFor(Train("job", {"--model", "transformer", "--batch", "32", "--max-iterations", "50"})),
+      0);
   ASSERT_EQ(
-      Wait(Train("alone", {"--model", "transformer", "--batch", "32", "--max-iterations", "50"}, {},
-                 false)),
+      WaitFor(Train("alone", {"--model", "transformer", "--batch", "32", "--max-iterations", "50"},
+                    {}, false)),
       0);
   EXPECT_EQ(TruthOf("job").digest, TruthOf("alone").digest);
 }
@@ -362,8 +346,8 @@ TEST_F(MainJob, TheRooflineOfItsKernelsLasts) {
   prepare.set_roofline(true);
   prepare.set_overhead_budget_share(0.5);
   ASSERT_TRUE(ask(&v1::Profiler::Stub::PrepareJob, prepare).has_value());
-  ASSERT_EQ(Wait(Train("job", {"--model", "transformer", "--batch", "32", "--max-iterations", "400",
-                               "--pad-multiple", "8"})),
+  ASSERT_EQ(WaitFor(Train("job", {"--model", "transformer", "--batch", "32", "--max-iterations",
+                                  "400", "--pad-multiple", "8"})),
             0);
   EndedJob("job");
   v1::GetRooflineRequest request;
@@ -387,7 +371,7 @@ TEST_F(MainJob, TheRooflineOfItsKernelsLasts) {
   }
   EXPECT_GT(complete, 5);
   EXPECT_NEAR(share, 1, 1e-9);
-  StopDaemon(SIGKILL);
+  KillAndWait(&daemon_, SIGKILL);
   StartDaemon();
   const auto again = ask(&v1::Profiler::Stub::GetRoofline, request);
   ASSERT_TRUE(again.has_value());
@@ -397,8 +381,8 @@ TEST_F(MainJob, TheRooflineOfItsKernelsLasts) {
 TEST_F(MainJob, AProgramThatNeverUsesAGpuLeavesNoJobWaiting) {
   StartDaemon();
   const auto run = [&](const std::string& job, const std::string& program) {
-    return Wait(Spawn({(bin_ / "seqpoint").string(), "run", "--job", job, "--", program},
-                      folder_ / (job + ".log")));
+    return WaitFor(Spawn({(bin_ / "seqpoint").string(), "run", "--job", job, "--", program},
+                         folder_ / (job + ".log")));
   };
   EXPECT_EQ(WEXITSTATUS(run("missing", "/nonexistent/program")), 127);
   EXPECT_EQ(WEXITSTATUS(run("plain", "/bin/true")), 0);
@@ -418,7 +402,7 @@ TEST_F(MainJob, SeveralRanksAreOneJob) {
                            "--seed", std::to_string(rank)},
                           {{"RANK", std::to_string(rank)}, {"WORLD_SIZE", "3"}}));
   }
-  for (const pid_t pid : ranks) EXPECT_EQ(Wait(pid), 0);
+  for (const pid_t pid : ranks) EXPECT_EQ(WaitFor(pid), 0);
   const v1::Job job = EndedJob("job");
   EXPECT_EQ(job.processes_size(), 3);
   EXPECT_EQ(job.iterations(), 120);
@@ -432,12 +416,12 @@ TEST_F(MainJob, AResumedRunGoesOnWhereItsOrderOfLengthsSays) {
   AwaitIterations("job", 120);
   ASSERT_EQ(waitpid(pid, nullptr, WNOHANG), 0) << "ended before it could be killed";
   kill(pid, SIGKILL);
-  Wait(pid);
+  WaitFor(pid);
   const int64_t before = EndedJob("job").iterations();
   ASSERT_LT(before, 1200);
   std::vector<std::string> resumed = options;
   resumed.insert(resumed.end(), {"--resume-at", "100"});
-  ASSERT_EQ(Wait(Train("job", resumed)), 0);
+  ASSERT_EQ(WaitFor(Train("job", resumed)), 0);
   std::this_thread::sleep_for(milliseconds(500));
   const v1::Job job = EndedJob("job");
   const int64_t after = static_cast<int64_t>(TruthOf("job").iterations.size());
@@ -457,11 +441,11 @@ TEST_F(MainJob, ARunWithTheSameIdAndAnotherOrderGoesOnCounting) {
   StartDaemon();
   const std::vector<std::string> options = {"--model", "transformer",      "--batch",
                                             "32",      "--max-iterations", "100"};
-  ASSERT_EQ(Wait(Train("job", options)), 0);
+  ASSERT_EQ(WaitFor(Train("job", options)), 0);
   EXPECT_EQ(EndedJob("job").iterations(), 100);
   std::vector<std::string> other = options;
   other.insert(other.end(), {"--seed", "77"});
-  ASSERT_EQ(Wait(Train("job", other)), 0);
+  ASSERT_EQ(WaitFor(Train("job", other)), 0);
   std::this_thread::sleep_for(milliseconds(500));
   const v1::Job job = EndedJob("job");
   EXPECT_EQ(job.processes_size(), 2);

@@ -494,7 +494,7 @@ class GuestTest(JobTest):
         """)
         self.assertEqual(int(self.job()["iterations"]), 200)
         self.assertEqual(len(self.iterations()), 220)
-        self.assertIn("ran beside another one of this rank", self.job()["trouble"])
+        self.assertIn("ran at the same time as another one of this rank", self.job()["trouble"])
 
     def test_what_passes_while_a_job_is_released_is_in_no_figure(self):
         self.script("""
@@ -548,7 +548,7 @@ class GuestTest(JobTest):
         """)
         self.assertEqual(int(self.job()["iterations"]), 60)
         self.assertEqual([int(p["iterations"]) for p in self.job()["processes"]], [60, 60])
-        self.assertIn("ran beside another one of this rank", self.job()["trouble"])
+        self.assertIn("ran at the same time as another one of this rank", self.job()["trouble"])
 
     def test_a_run_without_training_is_no_reason_to_ask_again(self):
         self.script("model(torch.zeros(4, 5, dtype=torch.long)).sum().backward()")
