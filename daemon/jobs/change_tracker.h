@@ -1,8 +1,8 @@
-// ChangeTracker: what changed in a job since it was stored, computed and shown last.
+// ChangeTracker: what changed in a job since it was last stored, computed and shown.
 //
-// A mark names what changed. One table (change_tracker.cc) says what follows from it: which parts
-// the store is given, whether the plan and the control blocks are made again, whether what was
-// answered still holds, and whether a watcher sees it.
+// A mark names the change. One table (change_tracker.cc) has its effects: the parts that are
+// stored, whether the plan and the control blocks are made again, whether earlier answers still
+// hold, and whether a watcher sees it.
 //
 //   changes.Mark(Change::kIterations);
 //   if (changes.TakePlanDue()) UpdatePlan();
@@ -20,7 +20,7 @@ namespace seqpoint::jobs {
 enum class Change : uint8_t {
   kRow,           // its name, tags, times or how it ended
   kProcesses,     // a process came, ended or has another place
-  kRecords,       // records came; what they say has marks of its own
+  kRecords,       // records came; their effects have marks of their own
   kDescription,   // words of the description: features, a level, a gap
   kLosses,        // a counter of losses
   kCompleteness,  // whether all iterations are known
@@ -29,7 +29,7 @@ enum class Change : uint8_t {
   kRoofline,       // measurements of single kernels
   kRule,           // it was learned, is verified, or does not fit any more
   kLengthFeature,  // iterations have other keys from now on
-  kRankSplit,      // the job's steps and the ranks' iterations are two things from now on
+  kRankSplit,      // from now on steps are made of the iterations of several ranks
   kHorizon,        // the user's
   kSchedule,       // the engine's horizon
   kMetrics,        // what is collected
@@ -39,7 +39,7 @@ enum class Change : uint8_t {
   kOrders,         // a client paused, resumed, ...
 };
 
-// What the store has of a job, each written as a whole when it is unsaved.
+// The stored parts of a job.
 enum class StatePart : uint8_t { kRow, kJob, kEngine, kHorizon, kRoofline };
 
 class ChangeTracker {
@@ -53,8 +53,8 @@ class ChangeTracker {
   // The plan must be made again; asked once.
   bool TakePlanDue() { return std::exchange(plan_due_, false); }
 
-  // Each grows when what was made before does not hold any more: control blocks; copies of what
-  // the job knows; figures, which otherwise may be some iterations old.
+  // Each grows when an earlier result does not hold any more: control blocks; copies of the job;
+  // figures, which otherwise may be some iterations old.
   int64_t controls() const { return controls_; }
   int64_t knowledge() const { return knowledge_; }
   int64_t figures() const { return figures_; }

@@ -17,8 +17,8 @@ constexpr int64_t kLeast = std::numeric_limits<int64_t>::min();
 constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
 constexpr int64_t kSumTolerance = 32;  // 1/32 of a length
 
-// Sums over micro-batches hardly ever come twice, and a window must open before they are known:
-// what is near the wanted length is as good, as the iteration counts with its own.
+// Few sums over micro-batches are equal, and a window must open before a sum is known. A length
+// near the wanted one will do: the iteration counts with its own length.
 void Widen(abi::PlanEntry& entry) {
   entry.low[0] -= entry.low[0] / kSumTolerance;
   entry.high[0] += entry.high[0] / kSumTolerance;
@@ -26,10 +26,10 @@ void Widen(abi::PlanEntry& entry) {
   entry.high[1] = kMost;
 }
 
-// Measurements are shared between the ranks: of one length each configuration goes to another rank,
-// and the measurements of one configuration go round. How many are rank `place`'s, of `ranks`.
+// The share of rank `place`, of `ranks`. The configurations of one length go to different ranks,
+// and the measurements of one configuration go round.
 uint32_t ShareOf(const PlanEntry& entry, uint64_t place, uint64_t ranks) {
-  // Lengths are multiples of something: mixed, they are spread over all ranks.
+  // Lengths are multiples of some unit. A hash spreads them over all ranks.
   const uint64_t length =
       static_cast<uint64_t>(entry.low.first) * 31 + static_cast<uint64_t>(entry.low.second);
   const uint64_t first = (length * 0x9e3779b97f4a7c15ull >> 32) + entry.set;
@@ -38,8 +38,9 @@ uint32_t ShareOf(const PlanEntry& entry, uint64_t place, uint64_t ranks) {
   return quota > before ? static_cast<uint32_t>((quota - before - 1) / ranks + 1) : 0;
 }
 
-// The first iteration of a length stands for no other, in each process: of an entry's lengths those
-// that this process had, the most frequent ones without a gap. False when there are none.
+// The first iteration of a length is cold in each process. The entry is narrowed to lengths that
+// this process had, without a gap, and of these to the most frequent ones. False when there are
+// none.
 bool NarrowToSeen(const Process& process, const Histogram1& observed, abi::PlanEntry& entry) {
   int64_t low = 0, count = 0, most = 0;
   const abi::PlanEntry whole = entry;
@@ -66,7 +67,7 @@ abi::Level LevelOf(const Process& process, const OrdersState& orders) {
   return abi::Level::kMark;
 }
 
-// A new generation is a new entry: its quota counts from now on.
+// Each generation has entries of its own, whose quotas count from now on.
 uint64_t EntryId(const abi::Control& control) {
   return (static_cast<uint64_t>(control.generation) << 16) | control.plan_count;
 }

@@ -1,5 +1,4 @@
-// The control block of a process: at which level its library works, with which rule, and its share
-// of what the job measures.
+// The control block of a process: the level of its library, the rule, and its share of the plan.
 //
 // Threading: free functions. Ownership: values.
 #ifndef DAEMON_JOBS_CONTROL_WRITER_H_

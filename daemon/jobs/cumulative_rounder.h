@@ -1,7 +1,7 @@
-// CumulativeRounder: whole numbers for a row of fractions. The sum is rounded, not each: of many
-// small counts none is lost.
+// CumulativeRounder: whole numbers for a sequence of fractions. It rounds their running sum, so
+// that the total is right where many fractions are small.
 //
-// Threading: one thread. Ownership: values only.
+// Threading: one thread at a time. Ownership: values only.
 #ifndef DAEMON_JOBS_CUMULATIVE_ROUNDER_H_
 #define DAEMON_JOBS_CUMULATIVE_ROUNDER_H_
 

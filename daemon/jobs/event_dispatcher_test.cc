@@ -42,7 +42,7 @@ class EventDispatcherTest : public testing::Test {
     std::vector<uint8_t> bytes(sizeof(event) + tail.size());
     std::memcpy(bytes.data(), &event, sizeof(event));
     std::memcpy(bytes.data() + sizeof(event), tail.data(), tail.size());
-    return EventDispatcher(process_, job_, changes_).Dispatch(type, bytes);
+    return DispatchEvent(type, bytes, process_, job_, changes_);
   }
 
   Process process_{ProcessRow{.process_id = 7}};
@@ -54,7 +54,7 @@ TEST_F(EventDispatcherTest, AnyPayloadOfAnyTypeIsTakenOrRejected) {
   for (int type = 0; type < 256; ++type) {
     for (const size_t size : {0, 1, 7, 8, 16, 64, 200}) {
       const std::vector<uint8_t> bytes(size, 0xff);
-      EventDispatcher(process_, job_, changes_).Dispatch(static_cast<abi::EventType>(type), bytes);
+      DispatchEvent(static_cast<abi::EventType>(type), bytes, process_, job_, changes_);
     }
   }
   EXPECT_FALSE(Send(static_cast<abi::EventType>(255), uint64_t{0}));

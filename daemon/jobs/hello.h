@@ -1,5 +1,6 @@
-// The "key=value" lines that a process said when it connected (ProcessRow::text).
-// Threading: free functions.
+// The "key=value" lines that a process sent when it connected (ProcessRow::text).
+//
+// Threading: free functions. Ownership: values.
 #ifndef DAEMON_JOBS_HELLO_H_
 #define DAEMON_JOBS_HELLO_H_
 

@@ -1,65 +1,44 @@
-// IterationBuilder: turns the matcher's events of one process (boundary candidates, decisions,
-// steps, clock marks) and GPU stamps into finished iterations.
+// IterationBuilder: makes finished iterations of the matcher's events of one process (boundary
+// candidates, decisions, steps, clock marks) and of GPU stamps.
 //
 //   builder.OnBoundary(event); builder.OnClock(clock); builder.OnStep(step);   // in lane order
 //   builder.OnGpuStart(correlation_id, start_ns);                              // any time later
 //   for (const FinishedIteration& iteration : builder.TakeFinished()) ...
 //
-// An iteration lasts from its begin (the last candidate before its step) to the next candidate,
-// which may open an evaluation phase. Its time is the difference of the GPU stamps of the two,
-// since the CPU may run far ahead; where a stamp never comes, the difference of API stamps is used
-// if the host waited for the GPU in this iteration and in the one before. Where it waits only now
-// and then (it reads the loss in each tenth iteration), the times of single ones stay unknown, and
-// the last of a stretch says what all of it took together, from the first candidate that a wait
-// came before to the next such. The last iteration of a process has no end. Where the host does the
-// work itself, its time is known until its step, and at most `rest_ns` is missing at either end of
-// the process: behind the last step (reading a loss) and before the first boundary (fetching a
-// batch).
+// Start and end. An iteration starts at the last candidate before its step. It ends at the next
+// candidate, which may open an evaluation phase. The last iteration of a process has no end.
 //
-// Where the system's clock was set, the iteration and its neighbours have no time and are
-// distorted, and so are those that still waited for stamps: the GPU may have been busy with one of
-// them.
+// Time. The CPU may run far ahead of the GPU, so the time is the difference of the two GPU stamps.
+// Where a stamp never comes, the difference of the API stamps is used if the host waited for the
+// GPU in this iteration and in the one before.
+//
+// Stretches. Some programs wait only now and then, for example to read the loss in each tenth
+// iteration. Their single iterations have no time. The last iteration of a stretch has the time of
+// the whole stretch, which lasts from one candidate that follows a wait to the next one.
+//
+// Host times. Where the host does the work itself, the last iteration has a time until its step. At
+// most `rest_ns` is missing: after the last step (reading a loss) and before the first boundary
+// (fetching a batch).
+//
+// Clock steps. Where the system's clock was set, the iteration and its neighbours have no time and
+// are distorted. So are the iterations that still waited for stamps: the GPU may have been busy
+// with one of them.
 //
 // Threading: one thread. Ownership: values only. Memory: bounded by kMaxPending iterations,
 // kMaxStamps stamps and kMaxClockSteps steps, whatever arrives.
 #ifndef DAEMON_JOBS_ITERATION_BUILDER_H_
 #define DAEMON_JOBS_ITERATION_BUILDER_H_
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <unordered_map>
-#include <utility>
 #include <vector>
 
+#include "daemon/jobs/state.pb.h"
 #include "injection/abi/records.h"
 
 namespace seqpoint::jobs {
-
-struct FinishedIteration {
-  uint64_t number = 0;  // as the matcher counted it
-  int64_t length[2] = {0, 0};
-  uint32_t valid = 0;       // bit i: length[i] is known
-  int64_t boundary_ns = 0;  // API time of the boundary
-  int64_t start_ns = 0;     // GPU stamp where known
-  int64_t duration_ns = 0;  // 0: unknown
-  int64_t rest_ns = 0;      // of one that is known until its step: the most that is missing
-  uint64_t call_sequence = 0;
-  uint16_t config_id = 0;  // measurement taken
-  uint32_t micro_batches = 1;
-  // Where `length` is their sum: each micro-batch's own lengths; empty where one is not known.
-  std::vector<std::array<int64_t, 2>> micro_lengths;
-  bool distorted = false;
-  bool gpu_time = false;  // duration is from GPU stamps
-  bool ended = true;      // another candidate came; false of the last one of a process
-  // More than 0: so many iterations without a time, this one the last, took so much together.
-  uint32_t stretch = 0;
-  int64_t stretch_ns = 0;
-  // What ran between the end of the iteration before and this one's begin: an evaluation phase.
-  uint32_t other_batches = 0;
-  int64_t other_duration_ns = 0;
-};
 
 class IterationBuilder {
  public:
@@ -73,92 +52,53 @@ class IterationBuilder {
   void OnClockStep(const abi::ClockStepEvent& event);
   void OnGpuStart(uint32_t correlation_id, uint64_t start_ns);
 
-  // The process is gone: what waits for stamps is finished as it is. `begun_counts`: so does the
-  // iteration that has begun, without a step of its own.
-  void Finish(bool begun_counts = false);
-  // Another matcher's events come from here on.
-  void Reset() { state_ = {.clock_steps = std::move(state_.clock_steps)}; }
+  // The process is gone: iterations that wait for stamps are finished without them. `open_counts`:
+  // the open iteration counts, too, though it had no step.
+  void Finish(bool open_counts = false);
+  // The events of another matcher follow.
+  void Reset();
 
   // Finished since the last call, in order.
   std::vector<FinishedIteration> TakeFinished();
 
   // Number of the open iteration, or of the one to come.
-  int64_t next_number() const { return static_cast<int64_t>(state_.number); }
-  // Something has begun that may be an iteration, and has had no step.
-  bool has_begun() const { return state_.has_begin; }
+  int64_t next_number() const { return static_cast<int64_t>(state_.number()); }
+  // A candidate came, and no step after it.
+  bool has_begun() const { return state_.has_start(); }
 
-  // Iterations whose boundary or step was lost with the ring; counted, never guessed.
-  uint64_t lost_iterations() const { return lost_iterations_; }
+  // Iterations whose boundary or step was lost with the ring. Their time is not guessed.
+  uint64_t lost_iterations() const { return state_.lost_iterations(); }
 
-  // Everything above as plain values, for the store.
-  struct Candidate {
-    uint64_t api_ns = 0;
-    uint64_t call_sequence = 0;
-    uint32_t correlation_id = 0;
-    int64_t gpu_ns = 0;   // 0: not known yet
-    bool waited = false;  // the host waited for the GPU since the candidate before
-  };
-  struct Pending {
-    FinishedIteration iteration;
-    Candidate begin;
-    Candidate end;
-    Candidate other;         // first candidate after the previous step, when it is not the begin
-    uint64_t step_ns = 0;    // API time of its step
-    bool host_time = false;  // the host does the work itself
-    uint32_t micro_valid = ~0u;  // lengths that all micro-batches so far have
-    bool has_end = false;
-    bool clock_set = false;  // while it waited for stamps
-  };
-  // Watched calls (BoundaryEvent::call_sequence) between which the system's clock was set.
-  struct ClockStep {
-    uint64_t first_call = 0, last_call = 0;
-  };
-  struct State {
-    bool has_number = false;
-    uint64_t number = 0;  // of the open iteration
-    bool has_begin = false;
-    Candidate begin;
-    Candidate other;
-    uint32_t candidates = 0;   // since the last step
-    uint32_t early_clock = 0;  // correlation id of a clock event between step and first candidate
-    Pending open;              // lengths, config and flags gathered for the open iteration
-    bool waited = false;       // the host, since the last candidate
-    bool host_time = false;
-    // Where the host does the work itself: the longest time from a step to the next iteration; the
-    // time of the first iteration, and of the others.
-    uint64_t longest_rest_ns = 0, first_ns = 0, others = 0, others_ns = 0;
-    std::deque<Pending> pending;
-    uint64_t lost_iterations = 0;
-    // Finished iterations that may become a stretch: where the first begins (0: there are none),
-    // the number of the next one, and how many they are.
-    uint64_t stretch_begin_ns = 0, stretch_next = 0;
-    uint32_t stretch = 0;
-    std::deque<ClockStep> clock_steps;  // the last kMaxClockSteps
-  };
-  State SaveState() const;
-  void LoadState(State state);
+  // With the stamps that arrived.
+  BuilderState Save() const;
+  void Load(const BuilderState& state);
 
-  // Iterations that wait for stamps: at least so many and so long, and never more than the last.
+  // An iteration waits for stamps until kMinPending others and kPatienceNs have passed, and never
+  // longer than kMaxPending others.
   static constexpr size_t kMinPending = 64;
   static constexpr uint64_t kPatienceNs = 5'000'000'000;
   static constexpr size_t kMaxPending = 1 << 14;
   static constexpr size_t kMaxUnstamped = 4;  // when no clock event came at all
   static constexpr size_t kMaxStamps = 1 << 16;
-  static constexpr size_t kMaxMicroBatches = 64;
+  static constexpr size_t kMaxMicroBatchs = 64;
   static constexpr uint32_t kMaxStretch = 4096;
-  static constexpr size_t kMaxClockSteps = 16;
+  static constexpr int kMaxClockSteps = 16;
 
  private:
-  void Close(const Candidate& end);
+  // The open iteration has no start, or no number that follows: it is dropped.
+  void DropOpen();
   void DropUnended();
+  void Close(const BoundaryCandidate& end);
   int64_t LongestRest() const;
   void Resolve(bool give_up);
-  void NoteStretch(const Pending& done, FinishedIteration& iteration);
-  bool ClockSetBetween(const Candidate& begin, const Candidate& end) const;
-  int64_t StampOf(uint32_t correlation_id) const;
+  void SetTimes(const PendingIteration& done, bool complete, FinishedIteration& iteration) const;
+  void NoteStretch(const PendingIteration& done, FinishedIteration& iteration);
+  bool ClockSetBetween(const BoundaryCandidate& start, const BoundaryCandidate& end) const;
+  void Stamp(PendingIteration& pending) const;
+  void Stamp(BoundaryCandidate* candidate) const;
 
-  State state_;
-  uint64_t lost_iterations_ = 0;
+  BuilderState state_;  // without its pending iterations
+  std::deque<PendingIteration> pending_;
   std::vector<FinishedIteration> finished_;
   std::unordered_map<uint32_t, int64_t> stamps_;
   std::deque<uint32_t> stamp_order_;

@@ -2,7 +2,6 @@
 
 #include <map>
 
-#include "daemon/jobs/state_codec.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -54,7 +53,7 @@ TEST(IterationBuilder, ABoundarySaysThatTheIterationBeforeItWasDistorted) {
   const auto finished = builder.TakeFinished();
   ASSERT_EQ(finished.size(), 4);
   for (const FinishedIteration& iteration : finished) {
-    EXPECT_EQ(iteration.distorted, iteration.number == 1) << iteration.number;
+    EXPECT_EQ(iteration.distorted(), iteration.number() == 1) << iteration.number();
   }
 }
 
@@ -75,22 +74,21 @@ TEST(IterationBuilder, AroundAStepOfTheClockThereAreNoTimes) {
         script.SendStamps();
       }
     }
-    BuilderState saved;
-    EncodeBuilder(builder.SaveState(), &saved);
+    const BuilderState saved = builder.Save();
     const auto before = builder.TakeFinished();
     IterationBuilder restarted;
-    restarted.LoadState(DecodeBuilder(saved));
+    restarted.Load(saved);
     script.SendStamps();
     auto finished = builder.TakeFinished();
     finished.insert(finished.begin(), before.begin(), before.end());
     ASSERT_EQ(finished.size(), 9);
     for (const FinishedIteration& iteration : finished) {
       const bool around =
-          late ? iteration.number <= 5 : iteration.number >= 3 && iteration.number <= 5;
-      EXPECT_EQ(iteration.distorted, around) << iteration.number << late;
-      EXPECT_EQ(iteration.duration_ns, around ? 0 : 1000) << iteration.number << late;
+          late ? iteration.number() <= 5 : iteration.number() >= 3 && iteration.number() <= 5;
+      EXPECT_EQ(iteration.distorted(), around) << iteration.number() << late;
+      EXPECT_EQ(iteration.duration_ns(), around ? 0 : 1000) << iteration.number() << late;
     }
-    EXPECT_EQ(restarted.SaveState().clock_steps.size(), 1u);
+    EXPECT_EQ(restarted.Save().clock_steps_size(), 1);
   }
 }
 
@@ -110,10 +108,10 @@ TEST(IterationBuilder, TheLastBeginCountsOnlyWhereItIsCertain) {
     const auto finished = builder.TakeFinished();
     ASSERT_EQ(finished.size(), certain ? 5 : 4);
     for (const FinishedIteration& iteration : finished) {
-      EXPECT_EQ(iteration.ended, iteration.number < 4);
-      EXPECT_EQ(iteration.duration_ns, iteration.number < 4 ? 1000 : 0) << iteration.number;
+      EXPECT_EQ(iteration.ended(), iteration.number() < 4);
+      EXPECT_EQ(iteration.duration_ns(), iteration.number() < 4 ? 1000 : 0) << iteration.number();
     }
-    EXPECT_EQ(finished.back().number, certain ? 4u : 3u);
+    EXPECT_EQ(finished.back().number(), certain ? 4u : 3u);
   }
 }
 
@@ -128,14 +126,14 @@ TEST(IterationBuilder, WhereTheHostDoesTheWorkApiTimeIsTheTime) {
   builder.Finish();
   const auto finished = builder.TakeFinished();
   ASSERT_EQ(finished.size(), 4u);
-  for (int n = 0; n < 3; ++n) EXPECT_EQ(finished[n].duration_ns, 100) << n;
-  EXPECT_EQ(finished[2].other_batches, 1u);
-  EXPECT_EQ(finished[2].other_duration_ns, 10);
-  EXPECT_EQ(finished[3].duration_ns, 90) << "until its step";
-  EXPECT_EQ(finished[3].rest_ns, 20) << "the longest from a step to the next begin, at both ends";
-  EXPECT_FALSE(finished[3].ended);
-  EXPECT_EQ(finished[2].rest_ns, 0);
-  EXPECT_FALSE(finished[0].gpu_time);
+  for (int n = 0; n < 3; ++n) EXPECT_EQ(finished[n].duration_ns(), 100) << n;
+  EXPECT_EQ(finished[2].other_batches(), 1u);
+  EXPECT_EQ(finished[2].other_duration_ns(), 10);
+  EXPECT_EQ(finished[3].duration_ns(), 90) << "until its step";
+  EXPECT_EQ(finished[3].rest_ns(), 20) << "the longest from a step to the next begin, at both ends";
+  EXPECT_FALSE(finished[3].ended());
+  EXPECT_EQ(finished[2].rest_ns(), 0);
+  EXPECT_FALSE(finished[0].gpu_time());
 }
 
 TEST(IterationBuilder, TimeIsTheDifferenceOfGpuStampsHoweverLateTheyCome) {
@@ -150,15 +148,15 @@ TEST(IterationBuilder, TimeIsTheDifferenceOfGpuStampsHoweverLateTheyCome) {
   const auto finished = builder.TakeFinished();
   ASSERT_EQ(finished.size(), 4);  // the fifth has no end yet
   for (uint64_t n = 0; n < 4; ++n) {
-    EXPECT_EQ(finished[n].number, n);
-    EXPECT_EQ(finished[n].duration_ns, 1000);
-    EXPECT_TRUE(finished[n].gpu_time);
-    EXPECT_EQ(finished[n].length[0], 7);
+    EXPECT_EQ(finished[n].number(), n);
+    EXPECT_EQ(finished[n].duration_ns(), 1000);
+    EXPECT_TRUE(finished[n].gpu_time());
+    EXPECT_EQ(finished[n].first_length(), 7);
   }
   builder.Finish();
   const auto last = builder.TakeFinished();
   ASSERT_EQ(last.size(), 1);
-  EXPECT_EQ(last[0].duration_ns, 0);  // unknown, not guessed
+  EXPECT_EQ(last[0].duration_ns(), 0);  // unknown, not guessed
 }
 
 TEST(IterationBuilder, AnEvaluationPhaseIsNotPartOfAnIteration) {
@@ -173,10 +171,10 @@ TEST(IterationBuilder, AnEvaluationPhaseIsNotPartOfAnIteration) {
   script.SendStamps();
   const auto finished = builder.TakeFinished();
   ASSERT_EQ(finished.size(), 2);
-  EXPECT_EQ(finished[0].duration_ns, 1000);
-  EXPECT_EQ(finished[1].duration_ns, 1000);
-  EXPECT_EQ(finished[1].other_batches, 3u);
-  EXPECT_EQ(finished[1].other_duration_ns, 300);
+  EXPECT_EQ(finished[0].duration_ns(), 1000);
+  EXPECT_EQ(finished[1].duration_ns(), 1000);
+  EXPECT_EQ(finished[1].other_batches(), 3u);
+  EXPECT_EQ(finished[1].other_duration_ns(), 300);
 }
 
 TEST(IterationBuilder, AHoleThatEndsWithAStepIsNoLongIteration) {
@@ -194,10 +192,10 @@ TEST(IterationBuilder, AHoleThatEndsWithAStepIsNoLongIteration) {
   script.SendStamps();
   const auto finished = builder.TakeFinished();
   ASSERT_EQ(finished.size(), 2u);
-  EXPECT_EQ(finished[0].number, 0u);
-  EXPECT_EQ(finished[0].duration_ns, 1000);
-  EXPECT_EQ(finished[1].number, 1001u);
-  EXPECT_EQ(finished[1].duration_ns, 1000);
+  EXPECT_EQ(finished[0].number(), 0u);
+  EXPECT_EQ(finished[0].duration_ns(), 1000);
+  EXPECT_EQ(finished[1].number(), 1001u);
+  EXPECT_EQ(finished[1].duration_ns(), 1000);
   EXPECT_EQ(builder.lost_iterations(), 1000u);
 }
 
@@ -214,10 +212,10 @@ TEST(IterationBuilder, ALostStepCostsItsIterationsAndNoOthers) {
   script.SendStamps();
   const auto finished = builder.TakeFinished();
   ASSERT_EQ(finished.size(), 2);
-  EXPECT_EQ(finished[0].number, 0u);
-  EXPECT_EQ(finished[0].duration_ns, 1000);
-  EXPECT_EQ(finished[1].number, 3u);
-  EXPECT_EQ(finished[1].duration_ns, 1000);
+  EXPECT_EQ(finished[0].number(), 0u);
+  EXPECT_EQ(finished[0].duration_ns(), 1000);
+  EXPECT_EQ(finished[1].number(), 3u);
+  EXPECT_EQ(finished[1].duration_ns(), 1000);
   EXPECT_EQ(builder.lost_iterations(), 2u);
 }
 
@@ -232,8 +230,8 @@ TEST(IterationBuilder, WithoutGpuStampsApiTimesCountOnlyWhereTheHostWaited) {
     }
     const auto finished = builder.TakeFinished();
     ASSERT_GT(finished.size(), 10);
-    EXPECT_EQ(finished[5].duration_ns, waits ? 100 : 0);
-    EXPECT_FALSE(finished[5].gpu_time);
+    EXPECT_EQ(finished[5].duration_ns(), waits ? 100 : 0);
+    EXPECT_FALSE(finished[5].gpu_time());
   }
 }
 
@@ -247,18 +245,15 @@ TEST(IterationBuilder, WhereTheHostWaitsNowAndThenWhatRanBetweenIsKnownTogether)
     if (n % 4 == 3) builder.OnSync({.iteration = n});
     script.Step(n, 7);
     if (n == 13) {
-      IterationBuilder::State state = builder.SaveState();
-      BuilderState stored;
-      EncodeBuilder(state, &stored);
-      builder.LoadState(DecodeBuilder(stored));
+      builder.Load(builder.Save());
     }
   }
   builder.Finish();
   std::map<uint64_t, std::pair<uint32_t, int64_t>> stretches;
   for (const FinishedIteration& iteration : builder.TakeFinished()) {
-    EXPECT_EQ(iteration.duration_ns, 0) << iteration.number;
-    if (iteration.stretch > 0) {
-      stretches[iteration.number] = {iteration.stretch, iteration.stretch_ns};
+    EXPECT_EQ(iteration.duration_ns(), 0) << iteration.number();
+    if (iteration.stretch() > 0) {
+      stretches[iteration.number()] = {iteration.stretch(), iteration.stretch_ns()};
     }
   }
   // Before the first wait nothing is known, behind the last one there is no end, and [20, 23] holds
@@ -282,7 +277,7 @@ TEST(IterationBuilder, AStretchWithAHoleHasNoTime) {
   builder.Finish();
   std::vector<uint64_t> ends;
   for (const FinishedIteration& iteration : builder.TakeFinished()) {
-    if (iteration.stretch > 0) ends.push_back(iteration.number);
+    if (iteration.stretch() > 0) ends.push_back(iteration.number());
   }
   EXPECT_THAT(ends, testing::ElementsAre(9, 19, 24));
 }
@@ -300,12 +295,12 @@ TEST(IterationBuilder, AClockEventRightAfterTheStepStandsForTheNextBegin) {
   builder.Finish();
   const auto finished = builder.TakeFinished();
   ASSERT_EQ(finished.size(), 4);
-  EXPECT_EQ(finished[0].duration_ns, 0);  // its clock came before anything was known
-  EXPECT_EQ(finished[1].duration_ns, 1000);
-  EXPECT_EQ(finished[2].duration_ns, 1000);
+  EXPECT_EQ(finished[0].duration_ns(), 0);  // its clock came before anything was known
+  EXPECT_EQ(finished[1].duration_ns(), 1000);
+  EXPECT_EQ(finished[2].duration_ns(), 1000);
 }
 
-// Iteration `n` with these micro-batches, of which those of length 0 are lost.
+// Iteration `n` with these micro-batchs, of which those of length 0 are lost.
 void Accumulate(IterationBuilder& builder, uint64_t n, const std::vector<int64_t>& lengths,
                 uint32_t valid = 1) {
   builder.OnBoundary({.iteration = n, .api_ns = 100 * n, .call_sequence = n});
@@ -319,7 +314,7 @@ void Accumulate(IterationBuilder& builder, uint64_t n, const std::vector<int64_t
                   .micro_batches = static_cast<uint32_t>(lengths.size())});
 }
 
-TEST(IterationBuilder, MicroBatchesAreAllKnownOrNoneIs) {
+TEST(IterationBuilder, MicroBatchsAreAllKnownOrNoneIs) {
   IterationBuilder builder;
   Accumulate(builder, 0, {3, 5});
   Accumulate(builder, 1, {3, 0, 5});
@@ -338,31 +333,29 @@ TEST(IterationBuilder, MicroBatchesAreAllKnownOrNoneIs) {
   std::vector<size_t> known;
   const auto finished = builder.TakeFinished();
   for (const FinishedIteration& iteration : finished) {
-    known.push_back(iteration.micro_lengths.size());
+    known.push_back(static_cast<size_t>(iteration.micro_lengths_size()));
   }
   EXPECT_THAT(known, testing::ElementsAre(2, 0, 0, 0, 64, 0, 0, 1));
-  EXPECT_EQ(finished[0].micro_lengths[1][0], 5);
+  EXPECT_EQ(finished[0].micro_lengths(1).first(), 5);
 }
 
-TEST(IterationBuilder, MicroBatchesSurviveARestart) {
+TEST(IterationBuilder, MicroBatchsSurviveARestart) {
   IterationBuilder before, after;
   Accumulate(before, 0, {3, 5});
   before.OnBoundary({.iteration = 1, .api_ns = 100, .call_sequence = 1});
   before.OnMicroBatch({.iteration = 1, .length = {7, 1}, .valid = 3});
-  BuilderState stored;
-  EncodeBuilder(before.SaveState(), &stored);
-  after.LoadState(DecodeBuilder(stored));
+  after.Load(before.Save());
   after.OnMicroBatch({.iteration = 1, .length = {8, 2}, .valid = 3, .index = 1});
   after.OnStep({.iteration = 1, .length = {15, 3}, .valid = 3, .micro_batches = 2});
   after.Finish();
   const auto finished = after.TakeFinished();
   ASSERT_EQ(finished.size(), 2u);
-  using Lengths = std::array<int64_t, 2>;
-  EXPECT_THAT(finished[0].micro_lengths, testing::ElementsAre(Lengths{3, 0}, Lengths{5, 0}));
-  EXPECT_THAT(finished[1].micro_lengths, testing::ElementsAre(Lengths{7, 1}, Lengths{8, 2}));
-  FinishedState state;
-  Encode(finished[1], &state);
-  EXPECT_EQ(Decode(state).micro_lengths, finished[1].micro_lengths);
+  const auto lengths = [](int64_t first, int64_t second) {
+    return testing::AllOf(testing::Property(&LengthPair::first, first),
+                          testing::Property(&LengthPair::second, second));
+  };
+  EXPECT_THAT(finished[0].micro_lengths(), testing::ElementsAre(lengths(3, 0), lengths(5, 0)));
+  EXPECT_THAT(finished[1].micro_lengths(), testing::ElementsAre(lengths(7, 1), lengths(8, 2)));
 }
 
 TEST(IterationBuilder, SavedStateGoesOnWithTheSameAnswers) {
@@ -380,7 +373,7 @@ TEST(IterationBuilder, SavedStateGoesOnWithTheSameAnswers) {
       b.Step(n, 3);
     }
     b.SendStamps();
-    after.LoadState(before.SaveState());
+    after.Load(before.Save());
     (void)before.TakeFinished();
   }
   for (uint64_t n = 3; n < 6; ++n) {
@@ -394,7 +387,8 @@ TEST(IterationBuilder, SavedStateGoesOnWithTheSameAnswers) {
   const auto got = after.TakeFinished();
   ASSERT_FALSE(got.empty());
   for (const FinishedIteration& iteration : got) {
-    EXPECT_EQ(iteration.duration_ns, want[iteration.number].duration_ns) << iteration.number;
+    EXPECT_EQ(iteration.duration_ns(), want[iteration.number()].duration_ns())
+        << iteration.number();
   }
 }
 

@@ -3,45 +3,25 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <limits>
 #include <utility>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/strings/str_split.h"
-#include "daemon/base/limits.h"
-#include "daemon/base/saturate.h"
+#include "daemon/base/status_macros.h"
 #include "daemon/jobs/control_writer.h"
 #include "daemon/jobs/event_dispatcher.h"
 #include "daemon/jobs/hello.h"
 #include "daemon/jobs/process.h"
-#include "injection/abi/matcher.h"
 #include "injection/abi/ring.h"
 
 namespace seqpoint::jobs {
 namespace {
 
 constexpr int64_t kMaxRepeated = 200'000;  // iterations that a resumed run may do again
-// The micro-batches of an iteration, where their lengths are known.
-std::vector<MicroBatch> MicroBatchesOf(const FinishedIteration& iteration, const abi::Rule& rule) {
-  constexpr auto kGraph = static_cast<uint8_t>(abi::Op::kGraphLaunch);
-  const bool graphs =
-      rule.boundary.op == kGraph || rule.confirm.op == kGraph || rule.step.op == kGraph;
-  std::vector<MicroBatch> parts;
-  for (const auto& [first, second] : iteration.micro_lengths) {
-    parts.push_back({{first, rule.length_count > 1 ? second : 0}});
-  }
-  if (graphs && !parts.empty()) {
-    parts.front().kind = MicroBatch::Kind::kFirst;
-    parts.back().kind = MicroBatch::Kind::kLast;
-  }
-  return parts;
-}
 
-// The program itself tells where an iteration begins; what other rules take for a begin may be
-// that of an evaluation batch, until its step is seen.
-bool TellsBegins(const abi::Rule& rule) {
+// The program itself marks the start of an iteration. By other rules it may be the start of an
+// evaluation batch, until its step is seen.
+bool MarksStarts(const abi::Rule& rule) {
   const auto op = static_cast<abi::Op>(rule.boundary.op);
   return rule.step.op == 0 &&
          (op == abi::Op::kMark || op == abi::Op::kNvtxPush || op == abi::Op::kNvtxMark);
@@ -55,7 +35,7 @@ Job::Job(JobRow row, JobOptions options)
 absl::Status Job::SetMetrics(MetricChoice choice) {
   if (!refused_.empty()) return absl::DataLossError(refused_);
   if (choice.SameAs(metrics_.choice())) return absl::OkStatus();
-  // What is measured of one set says nothing about another's metrics.
+  // The measurements of one set say nothing about the metrics of another one.
   if (!processes_.empty()) {
     return absl::FailedPreconditionError(
         absl::StrCat("metric_sets: job \"", row_.name, "@", row_.run_id, "\" collects ",
@@ -110,40 +90,11 @@ void Job::SplitRanks() {
 }
 
 void Job::AddSteps(const std::set<int32_t>& live_ranks) {
-  for (const Step& step : engines_.builder().TakeSteps(live_ranks, processes_.all_read())) {
-    engines_.steps().current().AddIteration({.iteration = static_cast<uint64_t>(step.number),
-                                             .key = step.key,
-                                             .time_ns = step.duration_ns,
-                                             .rest_ns = step.rest_ns,
-                                             .distorted = step.distorted,
-                                             .measured = step.measured,
-                                             .cold = step.first,
-                                             .combined = rule_ && abi::SumsLengths(rule_->rule)});
-    rows_.iterations.push_back(
-        {.job_id = row_.job_id,
-         .rank = kStepsRank,
-         .number = step.number,
-         .length_count =
-             step.key_known && rule_ ? static_cast<int32_t>(rule_->rule.length_count) : 0,
-         .length = {step.key.first, step.key.second},
-         .duration_ns = step.duration_ns,
-         .rest_ns = step.rest_ns,
-         .flags = (step.distorted ? kIterationDistorted : 0u) | (step.first ? kIterationFirst : 0u),
-         .config_id = step.measured ? 1u : 0u});
+  for (IterationRow& row : engines_.AddSteps(live_ranks, processes_.all_read(), rule())) {
+    row.job_id = row_.job_id;
+    rows_.iterations.push_back(std::move(row));
     changes_.Mark(Change::kIterations);
   }
-}
-
-std::vector<std::pair<int64_t, int32_t>> Job::LiveProcesses() const {
-  std::vector<std::pair<int64_t, int32_t>> live;
-  for (const auto& [id, process] : processes_) {
-    if (process->alive()) live.emplace_back(id, process->row.pid);
-  }
-  return live;
-}
-
-const std::string& Job::Identity(int64_t process_id) const {
-  return processes_.at(process_id).row.identity;
 }
 
 void Job::OnProcessEnd(int64_t process_id, bool orderly, int64_t now_ns, bool failed) {
@@ -161,7 +112,7 @@ void Job::OnProcessEnd(int64_t process_id, bool orderly, int64_t now_ns, bool fa
     process.learning->Finish(process.builder);
     process.learning.reset();
   }
-  process.builder.Finish(process.state.ended_well() && rule_ && TellsBegins(rule_->rule));
+  process.builder.Finish(process.state.ended_well() && rule_ && MarksStarts(rule_->rule));
   Advance();
   EndAlignment(process);
   AddSteps(processes_.LiveRanks());
@@ -171,26 +122,6 @@ void Job::OnProcessEnd(int64_t process_id, bool orderly, int64_t now_ns, bool fa
     row_.state = End().state;
   }
   changes_.Mark(Change::kProcesses);
-}
-
-JobEnd Job::End() const {
-  const ProgramEnd* latest = program_ends_.latest();
-  bool latest_came = latest == nullptr;
-  for (const auto& [id, process] : processes_) {
-    latest_came = latest_came || HelloField(process->row, "launch") == latest->launch;
-  }
-  // Earlier incarnations were resumed.
-  const auto last = processes_.LastOfRanks([](const Process& process) { return process.counts(); });
-  std::vector<LastProcess> ends;
-  for (const auto& [rank, process] : last) {
-    const bool gone = process->row.end_ns != 0;
-    ends.push_back({.launch = HelloField(process->row, "launch"),
-                    .lost = process->row.lost,
-                    .failed = gone && !process->row.lost && !process->state.ended_well()});
-  }
-  // A program of which no process trained ends the job, too.
-  if (!latest_came) ends.push_back({.launch = latest->launch});
-  return program_ends_.Judge(ends);
 }
 
 void Job::EndProgram(const ProgramEnd& end) {
@@ -209,8 +140,8 @@ void Job::SetTags(std::set<std::string> tags) {
   changes_.Mark(Change::kRow);
 }
 
-void Job::SetStoreDamage(const std::string& sentence) {
-  facts_.set_store_damage(sentence);
+void Job::SetStoreDamage(const std::string& message) {
+  facts_.set_store_damage(message);
   changes_.Mark(Change::kDescription);
 }
 
@@ -234,7 +165,7 @@ void Job::EndUnused(int64_t now_ns) {
     row_.end_ns = now_ns;
     facts_.set_unused(
         "no process of this job used CUDA or trained with PyTorch (backward passes of a "
-        "torch.nn.Module, and steps); a program that trains otherwise tells its iterations in two "
+        "torch.nn.Module, and steps); a program that trains otherwise marks its iterations in two "
         "lines, by seqpoint_attach and seqpoint_iteration_begin, see seqpoint.h or "
         "docs/using/pytorch.md; `seqpoint doctor` says what may stand in the way");
     if (end.program && end.program->failed()) {
@@ -252,30 +183,12 @@ void Job::EndRefused(int64_t now_ns) {
 }
 
 void Job::OnLosses(int64_t process_id, const RingLosses& losses) {
-  Process& process = processes_.at(process_id);
-  v1::Losses& to = *process.state.mutable_losses();
-  process.state.set_clock_kind(losses.clock_kind);
-  const std::string before = to.SerializeAsString();
-  to.set_ring_dropped(Saturate(losses.dropped));
-  to.set_ring_lost(Saturate(losses.lost));
-  to.set_rejected(Saturate(losses.rejected));
-  to.set_cupti_dropped(Saturate(losses.cupti_dropped));
-  to.set_invalid_timestamps(Saturate(losses.invalid_timestamps));
-  if (to.SerializeAsString() != before) changes_.Mark(Change::kLosses);
-  // Where among the events of this reading they are missing is not known.
-  if (losses.events_dropped > process.state.events_dropped())
-    process.state.set_missing_events(true);
-  process.state.set_events_dropped(losses.events_dropped);
+  if (processes_.at(process_id).OnLosses(losses)) changes_.Mark(Change::kLosses);
   changes_.Mark(Change::kRecords);
 }
 
 void Job::OnCallsMissing(int64_t process_id, uint64_t count) {
-  Process& process = processes_.at(process_id);
-  // Where the library marks boundaries, it counts the iterations.
-  if (!process.learning || !process.learning->wants_calls()) return;
-  if (process.state.missing_calls() == 0) process.state.set_missing_since_ns(process.last_call_ns);
-  process.state.set_missing_calls(process.state.missing_calls() + count);
-  changes_.Mark(Change::kCompleteness);
+  if (processes_.at(process_id).OnCallsMissing(count)) changes_.Mark(Change::kCompleteness);
 }
 
 // ----------------------------------------------------------------------------------------- records
@@ -283,7 +196,7 @@ void Job::OnCallsMissing(int64_t process_id, uint64_t count) {
 void Job::OnEvent(int64_t process_id, abi::EventType type, absl::Span<const uint8_t> payload) {
   Process& process = processes_.at(process_id);
   changes_.Mark(Change::kRecords);
-  if (!EventDispatcher(process, *this, changes_).Dispatch(type, payload)) process.CountRejected();
+  if (!DispatchEvent(type, payload, process, *this, changes_)) process.CountRejected();
 }
 
 uint32_t Job::NextRuleGeneration() {
@@ -304,7 +217,7 @@ void Job::OnCounters(Process& process, const abi::CountersEvent& event, uint64_t
                      bool complete, std::vector<double> values) {
   rows_.measurements.push_back({.job_id = row_.job_id,
                                 .rank = process.row.rank,
-                                .number = static_cast<int64_t>(number) - process.state.repeated(),
+                                .number = process.JobNumber(number),
                                 .incarnation = process.row.incarnation,
                                 .config_id = event.config_id,
                                 .complete = complete,
@@ -329,7 +242,7 @@ void Job::OnRank(Process& process, const abi::RankEvent& event) {
   SetHelloField("world_size", event.world_size, process.row);
   ranks_.SetWorldSize(event.world_size);
   const int32_t before = process.row.rank;
-  // What a process has done is in the log under the rank that it had then.
+  // The earlier iterations of a process are in the log under its earlier rank.
   const bool moves = event.rank != before && process.state.iterations() == 0 &&
                      !process.alignment.buffers() && process.learning;
   if (moves) {
@@ -374,40 +287,7 @@ void Job::OnStoodDown(const abi::StandDownEvent& event, const std::string& holde
 }
 
 void Job::OnData(int64_t process_id, absl::Span<const abi::DataRecord> records) {
-  Process& process = processes_.at(process_id);
-  for (const abi::DataRecord& record : records) {
-    switch (static_cast<abi::DataType>(record.type)) {
-      case abi::DataType::kCall:
-        if ((record.call.flags & abi::kCallHostTime) != 0) facts_.set_host_times(true);
-        process.last_call_ns = static_cast<int64_t>(record.call.api_ns);
-        if (process.learning) {
-          process.learning->OnCall(record.call);
-          process.learn_log.append(reinterpret_cast<const char*>(&record), sizeof(record));
-        }
-        break;
-      case abi::DataType::kCopy:
-      case abi::DataType::kMemset:
-      case abi::DataType::kGraph: {
-        const bool graph = record.type == static_cast<uint16_t>(abi::DataType::kGraph);
-        const uint32_t correlation_id =
-            graph ? record.graph.correlation_id : record.copy.correlation_id;
-        const uint64_t start_ns = graph ? record.graph.start_ns : record.copy.start_ns;
-        process.builder.OnGpuStart(correlation_id, start_ns);
-        if (process.learning) {
-          process.learning->OnGpuStart(correlation_id, start_ns);
-          process.learn_log.append(reinterpret_cast<const char*>(&record), sizeof(record));
-        }
-        [[fallthrough]];
-      }
-      case abi::DataType::kKernel:
-      case abi::DataType::kApi:
-      case abi::DataType::kSync:
-        process.traces.Add(record);
-        break;
-      default:
-        process.CountRejected();
-    }
-  }
+  if (processes_.at(process_id).OnData(records)) facts_.set_host_times(true);
   changes_.Mark(Change::kRecords);
 }
 
@@ -425,12 +305,7 @@ void Job::Advance() {
   for (auto& [id, process] : processes_) {
     if (process->learning) {
       if (!rule_ && process->learning->learned()) OnRuleLearned(*process->learning->learned());
-      if (const std::optional<int64_t> offset = process->learning->Agree(process->builder)) {
-        process->state.set_number_offset(*offset);
-        process->state.set_marked_from(process->builder.next_number());
-        process->learning.reset();
-        process->monitor.emplace(rule_->rule.micro_batches, rule_->rule.length_count,
-                                 rule_->rule.step.op == static_cast<uint8_t>(abi::Op::kStep));
+      if (rule_ && process->StartMarking(*rule_)) {
         row_.state = v1::JOB_STATE_MARKING;
         changes_.Mark(Change::kRule);
       }
@@ -462,7 +337,7 @@ void Job::CheckRules(int64_t monotonic_ns) {
 }
 
 void Job::Relearn(std::string_view why) {
-  facts_.set_relearned(absl::StrCat("the rule was learned anew at iteration ",
+  facts_.set_relearned(absl::StrCat("the rule was learned again at iteration ",
                                     engines_.steps().Totals().iterations, ": ", std::string(why)));
   for (auto& [id, process] : processes_) {
     if (!process->alive()) continue;
@@ -472,19 +347,7 @@ void Job::Relearn(std::string_view why) {
       Align(*process, iteration);
     }
     EndAlignment(*process);
-    const int64_t next_number = process->builder.next_number();
-    process->builder.Reset();
-    process->monitor.reset();
-    process->state.set_number_offset(0);
-    process->state.set_learn_round(process->state.learn_round() + 1);
-    process->learn_log.clear();  // of the round before
-    process->learning = std::make_unique<Learning>();
-    process->learning->SetFirstNumber(next_number);
-    const std::vector<ProcessNames::Name>& names = process->names.by_id();
-    for (size_t i = 0; i < names.size(); ++i) {
-      if (!names[i].text.empty())
-        process->learning->OnName(static_cast<uint32_t>(i), names[i].text);
-    }
+    process->LearnAgain();
   }
   AddSteps({});  // their keys are those of the old rule
   former_rule_ = std::exchange(rule_, std::nullopt);
@@ -511,7 +374,7 @@ void Job::OnRuleLearned(LearnedRule rule) {
     }
     former_rule_.reset();
   }
-  matching_.Restart();  // micro-batches change what a batch of the user's is
+  matching_.Restart();  // micro-batchs change what a batch of the user's is
   rule.rule.generation = NextRuleGeneration();
   rule_ = std::move(rule);
   for (auto& [id, process] : processes_) {
@@ -540,13 +403,8 @@ void Job::SetLog(int64_t process_id, int64_t begin, std::vector<KnownLengths> lo
 }
 
 void Job::Align(Process& process, const FinishedIteration& iteration) {
-  ProcessState& state = process.state;
-  if (state.first_boundary_ns() == 0) state.set_first_boundary_ns(iteration.boundary_ns);
-  state.set_last_boundary_ns(iteration.boundary_ns);
-  if (state.missing_calls() == 0 || iteration.boundary_ns <= state.missing_since_ns()) {
-    state.set_missing_in(static_cast<int64_t>(iteration.number));
-  }
-  if (!state.aligning()) return OnFinished(process, iteration);
+  process.OnBoundary(iteration);
+  if (!process.state.aligning()) return OnFinished(process, iteration);
   changes_.Mark(Change::kRecords);
   process.alignment.Add(iteration, Shape().dimensions());
   EndAlignmentIfDecided(process);
@@ -562,14 +420,8 @@ void Job::EndAlignment(Process& process) {
   if (!process.state.aligning()) return;
   process.state.set_aligning(false);
   changes_.Mark(Change::kProcesses);
-  // From the very begin of a training that came to its end: another one with the same data.
-  const std::vector<int64_t> places = process.alignment.Places();
-  const bool another = std::any_of(processes_.begin(), processes_.end(), [&](const auto& entry) {
-    const Process& other = *entry.second;
-    return other.state.ended_well() && other.row.rank == process.row.rank &&
-           std::count(places.begin(), places.end(),
-                      other.state.first_number() - other.state.repeated()) > 0;
-  });
+  // From the very start of a training that came to its end: another one with the same data.
+  const bool another = processes_.StartsLikeEnded(process, process.alignment.Places());
   if (const std::optional<int64_t> repeated = process.alignment.Repeated(); repeated && !another) {
     process.state.set_repeated(*repeated);
   }
@@ -577,131 +429,69 @@ void Job::EndAlignment(Process& process) {
 }
 
 void Job::OnFinished(Process& process, const FinishedIteration& iteration) {
-  const int64_t number = static_cast<int64_t>(iteration.number) - process.state.repeated();
-  const bool redone = number < process.state.rank_next();
-  const int dimensions = rule_ ? static_cast<int>(rule_->rule.length_count) : 0;
-  const uint32_t wanted = (1u << dimensions) - 1;
-  const bool known = (iteration.valid & wanted) == wanted;
   process.state.set_concurrent(processes_.RoleOf(process) == Role::kConcurrent);
-  // A window whose event is lost: they come within a few iterations.
-  if (iteration.number > kResultPatience) {
-    process.traces.ForgetBefore(iteration.number - kResultPatience);
-  }
-  process.state.set_iterations(process.state.iterations() + 1);
-
-  IterationRow row{.job_id = row_.job_id,
-                   .rank = process.row.rank,
-                   .number = number,
-                   .incarnation = process.row.incarnation,
-                   .length_count = known ? dimensions : 0,
-                   .start_ns = iteration.start_ns,
-                   .duration_ns = iteration.duration_ns,
-                   .rest_ns = iteration.rest_ns,
-                   .level = process.learning || static_cast<int64_t>(iteration.number) <
-                                                    process.state.marked_from()
-                                ? v1::LEVEL_LEARN
-                                : v1::LEVEL_MARK,
-                   .config_id = iteration.config_id,
-                   .boundary_ns = iteration.boundary_ns};
-  if (iteration.config_id == abi::kConfigTrace) row.level = v1::LEVEL_TRACE;
-  if (iteration.config_id > abi::kConfigTrace) row.level = v1::LEVEL_COUNTERS;
-  if (iteration.distorted) row.flags |= kIterationDistorted;
-  if (redone) row.flags |= kIterationRedone;
-  if (process.state.concurrent()) row.flags |= kIterationConcurrent;
-  if (engines_.split() && !redone && !process.state.concurrent() &&
-      engines_.builder().IsLate(number))
-    row.flags |= kIterationLate;
-  const bool sums = rule_ && abi::SumsLengths(rule_->rule);
-  for (int i = 0; i < row.length_count; ++i) row.length[i] = iteration.length[i];
-  // That a sum is new says nothing: kernels run on the lengths of micro-batches.
-  std::vector<MicroBatch> parts;
-  if (sums && known) parts = MicroBatchesOf(iteration, rule_->rule);
-  bool first = false;
-  if (!sums && known) {
-    first = process.seen.Add({{iteration.length[0], iteration.length[1]}}, dimensions);
-  }
-  for (const MicroBatch& part : parts) first |= process.seen.Add(part, dimensions);
-  if (first) row.flags |= kIterationFirst;
-  if (first && processes_.size() > 1) process.control_made = 0;
-  rows_.iterations.push_back(row);
-  const bool disturbed = iteration.distorted || iteration.config_id != abi::kConfigNone;
-  if (process.monitor && known && iteration.gpu_time && !disturbed) {
-    process.monitor->OnTime(iteration.length, static_cast<uint64_t>(iteration.duration_ns));
-  }
-
+  const NumberedIteration numbered = process.Number(iteration, rule());
+  rows_.iterations.push_back(RowOf(process, iteration, numbered));
+  if (numbered.cold && processes_.size() > 1) process.control_made = 0;
   if (process.state.concurrent()) return changes_.Mark(Change::kDescription);
-  if (!process.alive() && !iteration.ended && iteration.duration_ns == 0) {
+
+  if (!process.alive() && !iteration.ended() && iteration.duration_ns() == 0) {
     process.state.set_open_end(true);
   }
-  process.pace.Add(iteration.boundary_ns, iteration.duration_ns);
-  if (sums && !redone) {
-    micro_batches_.Add(iteration.micro_batches, rule_->rule.micro_batches);
+  process.pace.Add(iteration.boundary_ns(), iteration.duration_ns());
+  if (numbered.sums && !numbered.redone) {
+    micro_batches_.Add(iteration.micro_batches(), rule_->rule.micro_batches);
   }
   OtherBatchesState& others =
       process.state.iterations() == 1 ? *facts_.mutable_startup() : *facts_.mutable_evaluation();
-  others.set_count(others.count() + iteration.other_batches);
-  others.set_duration_ns(others.duration_ns() + iteration.other_duration_ns);
-
+  others.set_count(others.count() + iteration.other_batches());
+  others.set_duration_ns(others.duration_ns() + iteration.other_duration_ns());
   const int64_t first_lost =
-      process.state.iterations() > 1 ? ranks_.NextNumber(process.row.rank) : number;
-  ranks_.Advance(process.row.rank, number + 1);
-  // Iterations whose records were lost happened all the same.
-  OnlineEngine& engine = engines_.work().current();
-  for (int64_t lost = std::max(first_lost, number - StepBuilder::kMostLost); lost < number;
-       ++lost) {
-    engine.AddIteration({.iteration = engines_.NextSample(lost)});
-  }
-  IterationSample sample{.iteration = engines_.NextSample(number),
-                         .time_ns = iteration.duration_ns,
-                         .rest_ns = iteration.rest_ns,
-                         .distorted = iteration.distorted,
-                         .measured = iteration.config_id != 0,
-                         .redone = redone,
-                         .cold = first,
-                         .combined = sums,
-                         .micro_batches = std::move(parts)};
-  if (known && dimensions > 0) sample.key.first = iteration.length[0];
-  if (known && dimensions > 1) sample.key.second = iteration.length[1];
-  engine.AddIteration(sample);
-  if (redone || sample.time_ns > 0 || (dimensions > 0 && !known)) {
-    process.untimed.clear();
-  } else {
-    process.untimed.push_back({sample.iteration, sample.key, sample.cold});
-  }
-  if (iteration.stretch > 0 && iteration.stretch <= process.untimed.size()) {
-    static_assert(IterationBuilder::kMaxStretch <= kMaxStretch);
-    // Iterations that the engine refuses stay without a time.
-    engine
-        .AddStretch(absl::MakeConstSpan(process.untimed).last(iteration.stretch),
-                    iteration.stretch_ns)
-        .IgnoreError();
-  }
-  if (iteration.stretch > 0 || process.untimed.size() > IterationBuilder::kMaxStretch) {
-    process.untimed.clear();
-  }
-  if (engines_.split() && !redone) {
-    engines_.builder().Add(process.row.rank, {.number = number,
-                                              .key = sample.key,
-                                              .key_known = known,
-                                              .duration_ns = sample.time_ns,
-                                              .rest_ns = sample.rest_ns,
-                                              .distorted = sample.distorted,
-                                              .measured = sample.measured,
-                                              .first = sample.cold,
-                                              .boundary_ns = iteration.boundary_ns});
-  }
+      process.state.iterations() > 1 ? ranks_.NextNumber(process.row.rank) : numbered.number;
+  ranks_.Advance(process.row.rank, numbered.number + 1);
+  const uint64_t sample = engines_.AddIteration(process, iteration, numbered, first_lost);
   changes_.Mark(Change::kIterations);
-  if (known && !redone) {
-    for (int i = 0; i < dimensions; ++i) {
-      observed_.Add(i, iteration.length[i]);
-    }
+  if (numbered.known && !numbered.redone) {
+    if (numbered.dimensions > 0) observed_.Add(0, numbered.key.first);
+    if (numbered.dimensions > 1) observed_.Add(1, numbered.key.second);
   }
-  if (iteration.config_id == abi::kConfigNone) return;
-  const MeasurementTracker::Iteration measured = {sample.key, sample.iteration};
+  if (iteration.config_id() == abi::kConfigNone) return;
+  const MeasurementTracker::Iteration measured = {numbered.key, sample};
   for (const MeasurementState& measurement :
-       process.measurements.OnIteration(iteration.number, measured)) {
+       process.measurements.OnIteration(iteration.number(), measured)) {
     UseMeasurement(measured, measurement.set(), measurement.values());
   }
+}
+
+IterationRow Job::RowOf(const Process& process, const FinishedIteration& iteration,
+                        const NumberedIteration& numbered) const {
+  const bool learning =
+      process.learning || static_cast<int64_t>(iteration.number()) < process.state.marked_from();
+  IterationRow row{.job_id = row_.job_id,
+                   .rank = process.row.rank,
+                   .number = numbered.number,
+                   .incarnation = process.row.incarnation,
+                   .length_count = numbered.known ? numbered.dimensions : 0,
+                   .start_ns = iteration.start_ns(),
+                   .duration_ns = iteration.duration_ns(),
+                   .rest_ns = iteration.rest_ns(),
+                   .level = learning ? v1::LEVEL_LEARN : v1::LEVEL_MARK,
+                   .config_id = iteration.config_id(),
+                   .boundary_ns = iteration.boundary_ns()};
+  row.length[0] = numbered.key.first;
+  row.length[1] = numbered.key.second;
+  if (iteration.config_id() == abi::kConfigTrace) row.level = v1::LEVEL_TRACE;
+  if (iteration.config_id() > abi::kConfigTrace) row.level = v1::LEVEL_COUNTERS;
+  const bool concurrent = process.state.concurrent();
+  const bool late = engines_.split() && !numbered.redone && !concurrent &&
+                    engines_.builder().IsLate(numbered.number);
+  for (const auto& [holds, flag] :
+       {std::pair(iteration.distorted(), kIterationDistorted),
+        std::pair(numbered.redone, kIterationRedone), std::pair(concurrent, kIterationConcurrent),
+        std::pair(late, kIterationLate), std::pair(numbered.cold, kIterationFirst)}) {
+    if (holds) row.flags |= flag;
+  }
+  return row;
 }
 
 void Job::UseMeasurement(const MeasurementTracker::Iteration& iteration, uint32_t set,
@@ -716,37 +506,25 @@ void Job::OnMeasurement(Process& process, uint64_t number, uint32_t set,
   if (iteration) UseMeasurement(*iteration, set, values);
 }
 
-// What the kernels of traced iterations took, of those whose records are all here.
+// Adds the kernel times of the traced iterations that have all their records.
 void Job::CountTracedWork(Process& process) {
   while (std::optional<TraceWindows::Work> work = process.traces.Take(!process.alive())) {
     if (work->records.empty()) continue;
     const KernelStatistics::Sums sums = kernels_.SumOf(work->records, process.names);
     for (int64_t i = 0; i < sums.unnamed; ++i) process.CountRejected();
-    if (!work->unsaved.empty()) AddTraceSegment(process, work->number, std::move(work->unsaved));
+    if (!work->unstored.empty())
+      AddTraceSegment(process, process.JobNumber(work->number), std::move(work->unstored));
     OnMeasurement(process, work->number, kKernelTimeSet, sums.time_ns);
     OnMeasurement(process, work->number, kKernelLaunchSet, sums.launches);
   }
 }
 
-void Job::AddTraceSegment(const Process& process, uint64_t number, std::string records) {
+void Job::AddTraceSegment(const Process& process, int64_t number, std::string records) {
   rows_.trace_segments.push_back({.job_id = row_.job_id,
                                   .rank = process.row.rank,
-                                  .number = static_cast<int64_t>(number) - process.state.repeated(),
+                                  .number = number,
                                   .process_id = process.row.process_id,
                                   .records = std::move(records)});
-}
-
-std::vector<int64_t> Job::OpenTraces(int64_t process_id) const {
-  const Process& process = processes_.at(process_id);
-  std::vector<int64_t> numbers;
-  for (const uint64_t number : process.traces.open()) {
-    numbers.push_back(static_cast<int64_t>(number) - process.state.repeated());
-  }
-  return numbers;
-}
-
-void Job::RestoreTrace(int64_t process_id, std::string_view records) {
-  processes_.at(process_id).traces.Restore(records);
 }
 
 // ----------------------------------------------------------------------------------------- control
@@ -806,10 +584,7 @@ absl::Status Job::Control(const v1::ControlRequest& request) {
   }
   const auto iterations = static_cast<int64_t>(engines_.steps().Totals().iterations);
   const bool can_trace = processes_.empty() || HasCupti();
-  if (absl::Status status = orders_.Apply(request, iterations, can_trace, *facts_.mutable_gap());
-      !status.ok()) {
-    return status;
-  }
+  SEQPOINT_RETURN_IF_ERROR(orders_.Apply(request, iterations, can_trace, *facts_.mutable_gap()));
   changes_.Mark(Change::kOrders);
   UpdatePlan();
   return absl::OkStatus();

@@ -1,20 +1,23 @@
-// Job: the state machine of one training run. Records of its processes come in; iterations,
-// measurements, plans and answers go out.
+// Job: the state machine of one training run. It takes the records of the run's processes, and
+// makes iterations, measurements, plans and answers of them.
 //
-//   learning   the learner listens to the launch stream of one process
-//   verifying  a rule was published; the library's boundaries and our own, from the same stream,
-//              must agree on a whole iteration before learning stops
-//   marking    only boundaries, lengths and times; a few iterations are measured
+//   learning   the learner reads the launch stream of one process
+//   verifying  a rule was published; learning ends when the library's boundaries and our own, from
+//              the same stream, agree on a whole iteration
+//   marking    only boundaries, lengths and times are sent; a few iterations are measured
 //
 // The daemon feeds it batch by batch and then calls Advance() once:
 //
 //   job.OnEvent(process, type, payload); job.OnData(process, records); job.Advance();
-//   job.TakeRows(batch);                      // for the store, with the rings' cursors
+//   job.TakeRows(batch);                                  // for the store, with the rings' cursors
 //   if (const abi::Control* control = job.TakeControl(process)) ...   // for the ring's control
 //   block
 //
-// Threading: one thread at a time; the daemon's lock excludes. Ownership: everything is its own.
-// No I/O: what must last is in the rows it hands out, and Restore() takes them back.
+// The parts of a job do the work; Job has the order of calls. Each part is a class with a file of
+// its own, and change_tracker.h says what follows from a change.
+//
+// Threading: one thread at a time; the daemon's lock excludes. Ownership: everything is its own. No
+// I/O: TakeRows() hands out what must be stored, and Restore() takes it back.
 #ifndef DAEMON_JOBS_JOB_H_
 #define DAEMON_JOBS_JOB_H_
 
@@ -70,23 +73,12 @@ namespace seqpoint::jobs {
 
 struct ImportedRun;
 
-inline constexpr int32_t kJobStateVersion = 9;
+inline constexpr int32_t kJobStateVersion = 1;
 inline constexpr char kSummaryPart[] = "summary";
 
 struct JobOptions {
   int measurement_budget = 64;  // measured iterations over the whole run
   double overhead_budget_share = 0.01;
-};
-
-// What the ring's reader counted for a process so far.
-struct RingLosses {
-  uint64_t dropped = 0;
-  uint64_t events_dropped = 0;  // of these, boundaries, steps and other events
-  uint64_t lost = 0;
-  uint64_t rejected = 0;
-  uint64_t cupti_dropped = 0;
-  uint64_t invalid_timestamps = 0;
-  uint32_t clock_kind = 0;
 };
 
 class Job : private JobEvents {
@@ -96,43 +88,73 @@ class Job : private JobEvents {
   Job(const Job&) = delete;
   Job& operator=(const Job&) = delete;
 
-  // A process as the store knows it; only a live one needs its names.
+  // ---- Start and end. A process is named by its id.
+  // A process as it is stored; only a live one needs its names.
   struct StoredProcess {
     ProcessRow row;
     std::vector<NameRow> names;
   };
-
-  // Puts back what TakeRows() handed out. A state of another version, or a damaged one, is an
-  // error that names the job; the rows are then all there is.
+  // Takes back what TakeRows() handed out. A state of another version and a damaged one are errors
+  // that name the job; such a job is refused.
   absl::Status Restore(const std::vector<StateRow>& states,
                        const std::vector<StoredProcess>& processes);
-  // Then why, in a sentence; such a job takes no process and no order, and hands out no rows.
+  // Why the job is refused; empty: it is not. It then takes no process and no order, and hands out
+  // no rows.
   const std::string& refused() const { return refused_; }
-  // None of its processes runs any more, as the daemon found out: retention takes it in its turn.
+  // No process of a refused job runs any more.
   void EndRefused(int64_t now_ns);
-
-  // A new job becomes one of a run that is over and was logged elsewhere (import.h). The rows of
-  // its iterations are not handed out.
+  // A new job becomes one of a run that is over and was logged elsewhere. The rows of its
+  // iterations are not handed out.
   void Import(const ImportedRun& run, absl::FunctionRef<int64_t()> new_process_id);
-  // Whether a process may join: FailedPrecondition and DataLoss, with the way out, when none may.
+  // Whether a process may join. Errors: FailedPrecondition and DataLoss, with the way out.
   absl::Status MayGoOn() const;
-
-  // A process of this job connected for the first time. Its id is `row.process_id`. `gone`: those
-  // that run no more, though their last records are not read yet.
+  // A process of this job connected for the first time. `gone`: processes that do not run any more,
+  // though their last records are not read yet.
   void AddProcess(const ProcessRow& row, const std::set<int64_t>& gone = {});
-  bool HasProcesses() const { return !processes_.empty(); }
-  bool HasProcess(int64_t process_id) const { return processes_.contains(process_id); }
-  int32_t NextIncarnation(int32_t rank) const { return processes_.NextIncarnation(rank); }
-  std::vector<std::pair<int64_t, int32_t>> LiveProcesses() const;  // id, pid
-  const std::string& Identity(int64_t process_id) const;           // ingest::ProcessIdentity
+  // The ring is drained and the process is gone; `failed`: with another exit status than 0.
+  void OnProcessEnd(int64_t process_id, bool orderly, int64_t now_ns, bool failed = false);
+  // A program that `seqpoint run` started has ended. With status 0, a process without goodbye
+  // (os._exit, a child of multiprocessing) ended well, too.
+  void EndProgram(const ProgramEnd& end);
+  // A run is about to go on: the job waits for its process. Times are of the monotonic clock.
+  void Reopen(int64_t monotonic_ns);
+  // Since when a job without a live process waits for one; 0: since before this daemon was started.
+  int64_t waiting_since_ns() const { return waiting_since_ns_; }
+  // The command of a prepared job never used a GPU: the job does not wait any more. A job that had
+  // processes has its state of before Reopen() again.
+  void EndUnused(int64_t now_ns);
 
+  // ---- Records, as the rings are read; then Advance().
   void OnEvent(int64_t process_id, abi::EventType type, absl::Span<const uint8_t> payload);
   void OnData(int64_t process_id, absl::Span<const abi::DataRecord> records);
   void OnLosses(int64_t process_id, const RingLosses& losses);
-  // `count` calls will not come (RingSink).
+  // `count` calls will not come.
   void OnCallsMissing(int64_t process_id, uint64_t count);
-  // What a new incarnation repeats is found in the log of the earlier ones. Asked after each
-  // commit: who waits for the lengths of its rank, which are those of the iterations [begin, end).
+  // The ring of the process was read once more; `complete`: no record was left behind a hole. True
+  // when Advance() has something to do.
+  bool OnRead(int64_t process_id, bool complete);
+  void Advance();
+  // Now and then, by the monotonic clock: notices a rule that found nothing for long.
+  void CheckRules(int64_t monotonic_ns);
+
+  // ---- The processes' control blocks.
+  // The control block of a process; null when it did not change since the last call.
+  const abi::Control* TakeControl(int64_t process_id);
+  // TakeControl() returns the block again: a new daemon rewrites it as a whole.
+  void RepublishControl(int64_t process_id);
+
+  // ---- The store: what must be stored, and what is wanted back from it.
+  // Appends everything that changed since the last call. Of a job that has ended, also what a list
+  // of jobs says of it: Describe(false) as the state part kSummaryPart.
+  void TakeRows(WriteBatch& batch);
+  // TakeRows() would append nothing.
+  bool stored() const;
+  // After Restore, for a live process: the numbers of the trace segments that it needs again (the
+  // calls that it is learned from, the iterations that are being traced), and their records.
+  std::vector<int64_t> WantedSegments(int64_t process_id) const;
+  void RestoreSegment(int64_t process_id, int64_t number, std::string_view records);
+  // The log of the earlier incarnations shows which iterations a new one repeats. After each
+  // commit: the processes that wait for the lengths of their rank's iterations [begin, end).
   struct WantedLog {
     int64_t process_id;
     int32_t rank;
@@ -140,71 +162,30 @@ class Job : private JobEvents {
   };
   std::vector<WantedLog> WantedLogs() const;
   void SetLog(int64_t process_id, int64_t begin, std::vector<KnownLengths> log);
+  // The store lost a part of the job; `message` says which.
+  void SetStoreDamage(const std::string& message);
 
-  // After Restore, of a live process: the number under which its trace segments hold the calls it
-  // is being learned from, nothing when it is not; and those calls.
-  std::optional<int64_t> LearnLog(int64_t process_id) const;
-  void RestoreLearnLog(int64_t process_id, std::string_view records);
-  // ... the iterations that were being traced, and the records that are stored of one.
-  std::vector<int64_t> OpenTraces(int64_t process_id) const;
-  void RestoreTrace(int64_t process_id, std::string_view records);
-
-  // The ring is drained and the process is gone; `failed`: with another exit status than 0.
-  void OnProcessEnd(int64_t process_id, bool orderly, int64_t now_ns, bool failed = false);
-
-  // A program that `seqpoint run` started ended. With status 0, that one of its processes said no
-  // goodbye (os._exit, a child of multiprocessing) is then its way to end.
-  void EndProgram(const ProgramEnd& end);
-
-  // Its name and its tags, by which people find it.
+  // ---- Orders of clients.
+  // The name and the tags by which people find the job.
   void Rename(const std::string& name);
   const std::set<std::string>& tags() const { return tags_; }
   void SetTags(std::set<std::string> tags);
-
-  // The store lost some of what the job had, as the sentence says.
-  void SetStoreDamage(const std::string& sentence);
-
-  // A run is about to go on: until its process comes, the job waits. By a clock that nobody sets.
-  void Reopen(int64_t monotonic_ns);
-  // When a job without a live process began to wait for one; 0: before this daemon was started.
-  int64_t waiting_since_ns() const { return waiting_since_ns_; }
-  // A prepared job whose command never used a GPU: it waits no longer. One that had processes is
-  // again what it was before it was reopened.
-  void EndUnused(int64_t now_ns);
-
-  // The process' ring was read once more; `complete`: no record was left behind for a hole before
-  // it. True when Advance has something to do.
-  bool OnRead(int64_t process_id, bool complete);
-  void Advance();
-  // Now and then, by a clock that nobody sets: a rule that found nothing for long is noticed.
-  void CheckRules(int64_t monotonic_ns);
-
-  // The control block a process should see, if it changed since the last call for this process.
-  const abi::Control* TakeControl(int64_t process_id);
-  // Makes TakeControl answer again: a new daemon rewrites the whole block.
-  void RepublishControl(int64_t process_id);
-
-  // Appends everything that changed since the last call. Of a job that has ended, also what a list
-  // of jobs says of it: Describe(false) as the state part kSummaryPart.
-  void TakeRows(WriteBatch& batch);
-  // Nothing would be appended: what the store has is all.
-  bool stored() const;
-
   absl::Status SetHorizon(const v1::Horizon& horizon);
+  // The metrics that are collected. FailedPrecondition for another choice after the first process.
+  absl::Status SetMetrics(MetricChoice choice);
   // Has the process of rank 0 record the operators of SeqPoints' iterations, into this folder.
   void RecordOperators(const std::string& folder);
-  // What is collected, before the first process. FailedPrecondition when it is another choice
-  // after.
-  absl::Status SetMetrics(MetricChoice choice);
-  const MetricChoice& metrics() const { return metrics_.choice(); }
   absl::Status Control(const v1::ControlRequest& request);
 
-  // Answers. `generation` grows with every change a watcher would see.
-  int64_t generation() const { return changes_.generation(); }
-  // It was there before: watchers wait for what is later.
-  void SetGeneration(int64_t generation) { changes_.SetGeneration(generation); }
+  // ---- Answers.
   const JobRow& row() const { return row_; }
   bool live() const { return processes_.live(); }
+  const ProcessTable& processes() const { return processes_; }
+  const MetricChoice& metrics() const { return metrics_.choice(); }
+  // Grows with every change that a watcher would see.
+  int64_t generation() const { return changes_.generation(); }
+  // The job was there before: watchers wait for later generations.
+  void SetGeneration(int64_t generation) { changes_.SetGeneration(generation); }
   v1::Job Describe(bool with_details, bool with_histogram = false);
   // What is known now, for questions; of another run, with that horizon. Errors: InvalidArgument,
   // FailedPrecondition for lengths that cannot be mapped onto the learned feature.
@@ -219,19 +200,19 @@ class Job : private JobEvents {
   // Describe has the one before, unless the job has ended.
   std::shared_ptr<const Snapshot> TakeDueSummary();
   void SetSummary(const Summary& summary) { snapshots_.Set(summary); }
-  v1::Losses SumLosses() const;
-  // A configuration as messages name it.
-  std::string DescribeConfig(uint32_t config_id) const { return metrics_.Describe(config_id); }
 
  private:
+  v1::Losses SumLosses() const;
   void AddKernels(const ImportedRun& run);
   SnapshotData CollectData() const;
   std::string WhyNoRoofline() const;
   int64_t EpochIterations() const;
-  bool HasOpenEnd() const;  // behind the iterations of a process that is over another one began
-  // How it ended, once none of its processes runs; those that had iterations count, where any had.
-  JobEnd End() const;
+  bool HasOpenEnd() const;  // after its last iteration a process that is over started another one
+  JobEnd End() const { return program_ends_.EndOf(processes_); }
   void OnFinished(Process& process, const FinishedIteration& iteration);
+  IterationRow RowOf(const Process& process, const FinishedIteration& iteration,
+                     const NumberedIteration& numbered) const;
+  const LearnedRule* rule() const { return rule_ ? &*rule_ : nullptr; }
   void SetSpent(v1::Overhead& overhead) const;
   // Where it is known: from the pace of the lowest rank that runs.
   void SetExpectedEnd(v1::Job& job) const;
@@ -239,19 +220,19 @@ class Job : private JobEvents {
   void Align(Process& process, const FinishedIteration& iteration);
   void EndAlignmentIfDecided(Process& process);
   void EndAlignment(Process& process);
-  // A second rank came: the job's steps and the ranks' iterations are two things from now on.
+  // A second rank came: from now on steps are made of the iterations of several ranks.
   void SplitRanks();
   void AddSteps(const std::set<int32_t>& live_ranks);
   void OnMeasurement(Process& process, uint64_t number, uint32_t set,
                      absl::Span<const double> values);
   uint32_t NextRuleGeneration();
   void OnRuleLearned(LearnedRule rule);
-  // The rule does not fit any more, for the reason in `why`: all processes go back to learning.
+  // The rule does not fit any more, for the reason `why`: all processes learn again.
   void Relearn(std::string_view why);
   void UseMeasurement(const MeasurementTracker::Iteration& iteration, uint32_t set,
                       absl::Span<const double> values);
   void CountTracedWork(Process& process);
-  void AddTraceSegment(const Process& process, uint64_t number, std::string records);
+  void AddTraceSegment(const Process& process, int64_t number, std::string records);
   void MatchLengths();
   int64_t RunIterations() const;  // of the user's horizon; 0: unknown
   RunShape Shape() const;
@@ -288,7 +269,7 @@ class Job : private JobEvents {
   ProcessTable processes_;
   RankTable ranks_;
   std::optional<LearnedRule> rule_;
-  std::optional<LearnedRule> former_rule_;  // while it is learned anew
+  std::optional<LearnedRule> former_rule_;  // while another one is learned
   MicroBatches micro_batches_;
   ProgramEnds program_ends_;
   std::set<std::string> tags_;

@@ -7,7 +7,9 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "daemon/base/status_macros.h"
 #include "daemon/seqpoint/engine_codec.h"
+#include "injection/abi/matcher.h"
 
 namespace seqpoint::jobs {
 namespace {
@@ -60,6 +62,83 @@ void JobEngines::Close() {
   StoreWhole();
 }
 
+uint64_t JobEngines::AddIteration(Process& process, const FinishedIteration& iteration,
+                                  const NumberedIteration& numbered, int64_t first_lost) {
+  static_assert(IterationBuilder::kMaxStretch <= kMaxStretch);
+  OnlineEngine& engine = work().current();
+  const int64_t number = numbered.number;
+  first_lost = std::max(first_lost, number - StepBuilder::kMostLost);
+  for (int64_t lost = first_lost; lost < number; ++lost) {
+    engine.AddIteration({.iteration = NextSample(lost)});
+  }
+  const uint64_t sample = NextSample(number);
+  engine.AddIteration({.iteration = sample,
+                       .key = numbered.key,
+                       .time_ns = iteration.duration_ns(),
+                       .rest_ns = iteration.rest_ns(),
+                       .distorted = iteration.distorted(),
+                       .measured = iteration.config_id() != 0,
+                       .redone = numbered.redone,
+                       .cold = numbered.cold,
+                       .combined = numbered.sums,
+                       .micro_batches = numbered.micro_batches});
+  if (numbered.redone || iteration.duration_ns() > 0 || !numbered.known) {
+    process.untimed.clear();
+  } else {
+    process.untimed.push_back({sample, numbered.key, numbered.cold});
+  }
+  if (iteration.stretch() > 0 && iteration.stretch() <= process.untimed.size()) {
+    // Iterations that the engine refuses stay without a time.
+    engine
+        .AddStretch(absl::MakeConstSpan(process.untimed).last(iteration.stretch()),
+                    iteration.stretch_ns())
+        .IgnoreError();
+  }
+  if (iteration.stretch() > 0 || process.untimed.size() > IterationBuilder::kMaxStretch) {
+    process.untimed.clear();
+  }
+  if (!split() || numbered.redone) return sample;
+  Step step;
+  step.set_number(number);
+  step.set_first_length(numbered.key.first);
+  step.set_second_length(numbered.key.second);
+  step.set_known(numbered.known);
+  step.set_duration_ns(iteration.duration_ns());
+  step.set_rest_ns(iteration.rest_ns());
+  step.set_distorted(iteration.distorted());
+  step.set_measured(iteration.config_id() != 0);
+  step.set_cold(numbered.cold);
+  step.set_boundary_ns(iteration.boundary_ns());
+  builder_.Add(process.row.rank, step);
+  return sample;
+}
+
+std::vector<IterationRow> JobEngines::AddSteps(const std::set<int32_t>& live_ranks, bool all_heard,
+                                               const LearnedRule* rule) {
+  std::vector<IterationRow> rows;
+  const int dimensions = rule != nullptr ? static_cast<int>(rule->rule.length_count) : 0;
+  for (const Step& step : builder_.TakeSteps(live_ranks, all_heard)) {
+    steps_.current().AddIteration({.iteration = static_cast<uint64_t>(step.number()),
+                                   .key = {step.first_length(), step.second_length()},
+                                   .time_ns = step.duration_ns(),
+                                   .rest_ns = step.rest_ns(),
+                                   .distorted = step.distorted(),
+                                   .measured = step.measured(),
+                                   .cold = step.cold(),
+                                   .combined = rule != nullptr && abi::SumsLengths(rule->rule)});
+    rows.push_back({.rank = kStepsRank,
+                    .number = step.number(),
+                    .length_count = step.known() ? dimensions : 0,
+                    .length = {step.first_length(), step.second_length()},
+                    .duration_ns = step.duration_ns(),
+                    .rest_ns = step.rest_ns(),
+                    .flags = (step.distorted() ? kIterationDistorted : 0u) |
+                             (step.cold() ? kIterationFirst : 0u),
+                    .config_id = step.measured() ? 1u : 0u});
+  }
+  return rows;
+}
+
 void JobEngines::AddMeasurement(uint32_t set, const MeasurementTracker::Iteration& iteration,
                                 absl::Span<const double> values) {
   const absl::Status added =
@@ -103,12 +182,11 @@ absl::Status JobEngines::Load(const std::vector<StateRow>& rows, const EnginesSt
     const bool of_work = absl::StartsWith(row.part, kClosedWorkPart);
     if (!of_work && !absl::StartsWith(row.part, kClosedPart)) continue;
     if (of_work && !work_) work_.emplace();
-    const absl::Status status = (of_work ? *work_ : steps_).RestoreClosed(row.bytes);
-    if (!status.ok()) return Named(row.part, status);
+    SEQPOINT_RETURN_IF_ERROR(Named(row.part, (of_work ? *work_ : steps_).RestoreClosed(row.bytes)));
   }
-  absl::Status status = LoadCurrent("engine", steps_log_.Load(rows), steps_);
+  SEQPOINT_RETURN_IF_ERROR(LoadCurrent("engine", steps_log_.Load(rows), steps_));
   stored_closed_ = steps_.closed();
-  if (!status.ok() || !state.has_steps()) return status;
+  if (!state.has_steps()) return absl::OkStatus();
   builder_.Load(state.steps());
   next_sample_ = state.next_sample();
   stored_closed_work_ = work_->closed();

@@ -1,8 +1,8 @@
 // JobEngines: the engines of a job. One has the job's steps. Once there are several ranks, another
-// has what each rank does: its keys are a rank's own, not the slowest's, and it is the one that
-// measurements belong to.
+// has the iterations of each rank: their keys are the rank's own, not the slowest rank's, and
+// measurements belong to them.
 //
-// Threading: one thread at a time. Ownership: the engines, and what is stored of them.
+// Threading: one thread at a time. Ownership: the engines, and the log of what is stored of them.
 #ifndef DAEMON_JOBS_JOB_ENGINES_H_
 #define DAEMON_JOBS_JOB_ENGINES_H_
 
@@ -17,6 +17,7 @@
 #include "absl/types/span.h"
 #include "daemon/jobs/length_matching.h"
 #include "daemon/jobs/measurement_tracker.h"
+#include "daemon/jobs/process.h"
 #include "daemon/jobs/rank_table.h"
 #include "daemon/jobs/run_engine.h"
 #include "daemon/jobs/state.pb.h"
@@ -30,40 +31,49 @@ class JobEngines {
  public:
   RunEngine& steps() { return steps_; }
   const RunEngine& steps() const { return steps_; }
-  // Of what is measured: its iterations are those of single ranks.
+  // What is measured: its iterations are those of single ranks.
   RunEngine& work() { return work_ ? *work_ : steps_; }
   const RunEngine& work() const { return work_ ? *work_ : steps_; }
   bool split() const { return work_.has_value(); }
   StepBuilder& builder() { return builder_; }  // of the steps, once they are split
   const StepBuilder& builder() const { return builder_; }
 
-  // A second rank came: the job's steps and the ranks' iterations are two things from now on.
+  // A second rank came: from now on steps are made of the iterations of several ranks.
   void Split(const RankTable& ranks);
-  // In work(), the number of an iteration of a rank that has `number` there.
-  uint64_t NextSample(int64_t number) {
-    return split() ? next_sample_++ : static_cast<uint64_t>(number);
-  }
   void SetHorizon(EngineHorizons horizons);
   // Iterations have other keys from now on.
   void Close();
 
-  // A refusal (the length's first occurrence) is counted by the engine.
+  // An iteration of a process, and those from `first_lost` on whose records were lost: they
+  // happened all the same. Returns its number in work().
+  uint64_t AddIteration(Process& process, const FinishedIteration& iteration,
+                        const NumberedIteration& numbered, int64_t first_lost);
+  // The steps that are finished, each added, as rows without their job; arguments of StepBuilder.
+  // `rule`: null when there is none.
+  std::vector<IterationRow> AddSteps(const std::set<int32_t>& live_ranks, bool all_heard,
+                                     const LearnedRule* rule);
+
+  // The engine counts a refusal (the iteration is cold).
   void AddMeasurement(uint32_t set, const MeasurementTracker::Iteration& iteration,
                       absl::Span<const double> values);
   // Usable ones, by statistic set.
   const absl::flat_hash_map<uint32_t, int32_t>& measurements() const { return measurements_; }
   void SetMeasurements(uint32_t set, int32_t count) { measurements_[set] = count; }
 
-  // They did not grow: Store() gives them as a whole.
+  // Store() writes them as a whole, not what was added.
   void StoreWhole();
-  // Appends the rows of what is new since the last call; `changed`: the current engines may be
-  // others.
+  // Appends the rows of what is new since the last call; `changed`: the current engines may have
+  // something new.
   void Store(int64_t job_id, int32_t version, bool changed, std::vector<StateRow>& rows);
   void Save(EnginesState* to) const;
-  // An error names the part that cannot be read.
+  // The error names the part that cannot be read.
   absl::Status Load(const std::vector<StateRow>& rows, const EnginesState& state);
 
  private:
+  uint64_t NextSample(int64_t number) {
+    return split() ? next_sample_++ : static_cast<uint64_t>(number);
+  }
+
   RunEngine steps_;
   std::optional<RunEngine> work_;
   StepBuilder builder_;

@@ -1,13 +1,10 @@
-// The user's lengths and what the engines make of them.
-#include <algorithm>
-#include <map>
+// The user's lengths and the horizon of the engines.
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "daemon/jobs/hello.h"
+#include "daemon/base/status_macros.h"
 #include "daemon/jobs/job.h"
-#include "daemon/jobs/process.h"
 
 namespace seqpoint::jobs {
 
@@ -32,13 +29,13 @@ RunShape Job::Shape() const {
 absl::Status Job::SetHorizon(const v1::Horizon& horizon) {
   if (!refused_.empty()) return absl::DataLossError(refused_);
   if (facts_.imported() &&
-      matching_.horizon().kind() != v1::Horizon::KIND_UNKNOWN) {  // it has the log's own
+      matching_.horizon().kind() != v1::Horizon::KIND_UNKNOWN) {  // the horizon of the log
     return absl::FailedPreconditionError(absl::StrCat(
         "job \"", row_.name, "@", row_.run_id,
         "\" was made of another tool's log and is over; to ask about another run: seqpoint project "
         "JOB --lengths FILE"));
   }
-  if (const absl::Status status = CheckHorizon(horizon); !status.ok()) return status;
+  SEQPOINT_RETURN_IF_ERROR(CheckHorizon(horizon));
   matching_.SetHorizon(horizon);
   MatchLengths();
   changes_.Mark(Change::kHorizon);

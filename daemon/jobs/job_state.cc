@@ -1,17 +1,12 @@
-// What of a job lasts: rows for the store, and back.
+// The rows of a job for the store, and back.
 #include <algorithm>
 #include <cstring>
 #include <iterator>
 #include <utility>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
-#include "absl/strings/str_split.h"
-#include "daemon/jobs/hello.h"
 #include "daemon/jobs/job.h"
 #include "daemon/jobs/process.h"
-#include "daemon/jobs/state_codec.h"
 
 namespace seqpoint::jobs {
 namespace {
@@ -19,6 +14,7 @@ namespace {
 constexpr char kJobPart[] = "job";
 constexpr char kHorizonPart[] = "horizon";
 constexpr char kRooflinePart[] = "roofline";
+
 void EncodeRule(const LearnedRule& from, RuleState* to) {
   to->set_rule(std::string(reinterpret_cast<const char*>(&from.rule), sizeof(abi::Rule)));
   to->set_boundary_words(from.boundary_words);
@@ -26,14 +22,17 @@ void EncodeRule(const LearnedRule& from, RuleState* to) {
   to->set_confidence(from.confidence);
 }
 
-std::optional<LearnedRule> DecodeRule(const RuleState& from) {
-  if (from.rule().size() != sizeof(abi::Rule)) return std::nullopt;
-  LearnedRule to;
-  std::memcpy(&to.rule, from.rule().data(), sizeof(abi::Rule));
-  to.boundary_words = from.boundary_words();
-  to.length_words = from.length_words();
-  to.confidence = from.confidence();
-  return to;
+// False: damaged. No rule is none.
+bool DecodeRule(const RuleState& from, std::optional<LearnedRule>& to) {
+  to.reset();
+  if (from.rule().empty()) return true;
+  if (from.rule().size() != sizeof(abi::Rule)) return false;
+  LearnedRule& rule = to.emplace();
+  std::memcpy(&rule.rule, from.rule().data(), sizeof(abi::Rule));
+  rule.boundary_words = from.boundary_words();
+  rule.length_words = from.length_words();
+  rule.confidence = from.confidence();
+  return rule.rule.length_count <= std::size(rule.rule.length);
 }
 
 }  // namespace
@@ -44,23 +43,20 @@ void Job::TakeRows(WriteBatch& batch) {
     changes_.SetSaved();
     return;
   }
-  if (row_.end_ns != 0 && !stored()) {
+  const auto add_part = [&](std::string_view part, std::string bytes) {
     batch.states.push_back({.job_id = row_.job_id,
-                            .part = kSummaryPart,
+                            .part = std::string(part),
                             .version = kJobStateVersion,
-                            .bytes = Describe(false).SerializeAsString()});
-  }
+                            .bytes = std::move(bytes)});
+  };
+  if (row_.end_ns != 0 && !stored()) add_part(kSummaryPart, Describe(false).SerializeAsString());
   for (auto& [id, process] : processes_) {
     const auto next_number = static_cast<uint64_t>(process->builder.next_number());
-    for (auto& [number, records] : process->traces.TakeUnsaved(next_number)) {
-      AddTraceSegment(*process, number, std::move(records));
+    for (auto& [number, records] : process->traces.TakeUnstored(next_number)) {
+      AddTraceSegment(*process, process->JobNumber(number), std::move(records));
     }
     if (process->learn_log.empty()) continue;
-    batch.trace_segments.push_back({.job_id = row_.job_id,
-                                    .rank = process->row.rank,
-                                    .number = process->LearnLogNumber(),
-                                    .process_id = process->row.process_id,
-                                    .records = std::exchange(process->learn_log, {})});
+    AddTraceSegment(*process, process->LearnLogNumber(), std::exchange(process->learn_log, {}));
   }
   if (changes_.unsaved(StatePart::kRow)) batch.jobs.push_back(row_);
   const auto move = [](auto& from, auto& to) {
@@ -73,26 +69,15 @@ void Job::TakeRows(WriteBatch& batch) {
   move(rows_.configs, batch.configs);
   move(rows_.measurements, batch.measurements);
   move(rows_.trace_segments, batch.trace_segments);
-  if (changes_.unsaved(StatePart::kJob)) {
-    batch.states.push_back({.job_id = row_.job_id,
-                            .part = kJobPart,
-                            .version = kJobStateVersion,
-                            .bytes = SaveState().SerializeAsString()});
-  }
+  if (changes_.unsaved(StatePart::kJob)) add_part(kJobPart, SaveState().SerializeAsString());
   engines_.Store(row_.job_id, kJobStateVersion, changes_.unsaved(StatePart::kEngine), batch.states);
   observed_.Store(row_.job_id, kJobStateVersion, batch.states);
   kernels_.Store(row_.job_id, kJobStateVersion, batch.states);
   if (changes_.unsaved(StatePart::kHorizon)) {
-    batch.states.push_back({.job_id = row_.job_id,
-                            .part = kHorizonPart,
-                            .version = kJobStateVersion,
-                            .bytes = matching_.horizon().SerializeAsString()});
+    add_part(kHorizonPart, matching_.horizon().SerializeAsString());
   }
   if (changes_.unsaved(StatePart::kRoofline)) {
-    batch.states.push_back({.job_id = row_.job_id,
-                            .part = kRooflinePart,
-                            .version = kJobStateVersion,
-                            .bytes = roofline_.state().SerializeAsString()});
+    add_part(kRooflinePart, roofline_.state().SerializeAsString());
   }
   changes_.SetSaved();
 }
@@ -120,12 +105,12 @@ JobState Job::SaveState() const {
 
 absl::Status Job::Restore(const std::vector<StateRow>& states,
                           const std::vector<StoredProcess>& processes) {
-  const auto refuse = [&](std::string_view what, std::string_view why) {
-    // What is stored stays as it is, for the version that can read it.
+  const auto refuse = [&](absl::string_view what, absl::string_view why) {
+    // The stored parts stay as they are, for the version that can read them.
     processes_.Clear();
     changes_.SetSaved();
-    refused_ = absl::StrCat("the stored ", std::string(what), " state of job \"", row_.name, "@",
-                            row_.run_id, "\" cannot be read (", std::string(why),
+    refused_ = absl::StrCat("the stored ", what, " state of job \"", row_.name, "@", row_.run_id,
+                            "\" cannot be read (", why,
                             "); its iterations and measurements are still there: `seqpoint "
                             "iterations`, `seqpoint export --csv`");
     return absl::DataLossError(refused_);
@@ -141,7 +126,9 @@ absl::Status Job::Restore(const std::vector<StateRow>& states,
     }
     if (row.part == kHorizonPart) {
       v1::Horizon horizon;
-      if (!horizon.ParseFromString(row.bytes)) return refuse(row.part, "damaged");
+      if (!horizon.ParseFromString(row.bytes) || !CheckHorizon(horizon).ok()) {
+        return refuse(row.part, "damaged");
+      }
       matching_.SetHorizon(horizon);
     }
     if (row.part == kRooflinePart) {
@@ -151,16 +138,17 @@ absl::Status Job::Restore(const std::vector<StateRow>& states,
     }
   }
   const absl::Status status = engines_.Load(states, state.engines());
-  if (!status.ok()) return refuse("engine", std::string(status.message()));
+  if (!status.ok()) return refuse("engine", status.message());
   if (!observed_.Load(states)) return refuse("observed", "damaged");
   if (!kernels_.Load(states)) return refuse("kernels", "damaged");
   if (state.has_metrics()) {
     auto metrics = MetricChoice::Restore(state.metrics());
-    if (!metrics.ok()) return refuse(kJobPart, std::string(metrics.status().message()));
+    if (!metrics.ok()) return refuse(kJobPart, metrics.status().message());
     metrics_.Set(*std::move(metrics));
   }
-  rule_ = DecodeRule(state.rule());
-  former_rule_ = DecodeRule(state.former_rule());
+  if (!DecodeRule(state.rule(), rule_) || !DecodeRule(state.former_rule(), former_rule_)) {
+    return refuse(kJobPart, "damaged");
+  }
   matching_.state() = state.matching();
   micro_batches_.Load(state.micro_batches());
   orders_.Load(state.orders());
@@ -169,44 +157,44 @@ absl::Status Job::Restore(const std::vector<StateRow>& states,
   tags_ = {state.tags().begin(), state.tags().end()};
   ranks_.Load(state.ranks());
   for (const StoredProcess& stored : processes) {
-    const int64_t process_id = stored.row.process_id;
     Process& process = processes_.Add(std::make_unique<Process>(stored.row));
-    process.learning = std::make_unique<Learning>();
     for (const NameRow& name : stored.names) process.SetName(name.name_id, name.text);
-    const auto saved = std::find_if(
-        state.processes().begin(), state.processes().end(),
-        [&](const ProcessState& candidate) { return candidate.process_id() == process_id; });
-    const bool found = saved != state.processes().end();
-    if (found) process.Load(*saved);
+    const auto saved = std::find_if(state.processes().begin(), state.processes().end(),
+                                    [&](const ProcessState& candidate) {
+                                      return candidate.process_id() == stored.row.process_id;
+                                    });
+    if (saved != state.processes().end()) {
+      process.Load(*saved, rule());
+    } else {
+      process.StartLearning(0, rule());
+    }
     if (process.alive()) process.state.set_unread(true);  // until it comes back
     process.seen.Load(engines_.work().current());
-    if (!process.learning) {
-      if (rule_)
-        process.monitor.emplace(rule_->rule.micro_batches, rule_->rule.length_count,
-                                rule_->rule.step.op == static_cast<uint8_t>(abi::Op::kStep));
-      continue;
-    }
-    process.learning->SetFirstNumber(found ? saved->learning().first_number()
-                                           : process.state.first_number());
-    if (rule_) process.learning->SetRule(rule_->rule);
-    if (found) process.learning->LoadQueue(saved->learning().library_events());
   }
   changes_.SetSaved();
   rows_.Clear();
   return absl::OkStatus();
 }
 
-std::optional<int64_t> Job::LearnLog(int64_t process_id) const {
+std::vector<int64_t> Job::WantedSegments(int64_t process_id) const {
   const Process& process = processes_.at(process_id);
-  if (!process.learning) return std::nullopt;
-  return process.LearnLogNumber();
+  std::vector<int64_t> numbers;
+  if (process.learning) numbers.push_back(process.LearnLogNumber());
+  for (const uint64_t number : process.traces.open()) {
+    numbers.push_back(process.JobNumber(number));
+  }
+  return numbers;
 }
 
-void Job::RestoreLearnLog(int64_t process_id, std::string_view records) {
+void Job::RestoreSegment(int64_t process_id, int64_t number, std::string_view records) {
+  Process& process = processes_.at(process_id);
+  if (!process.learning || number != process.LearnLogNumber()) {
+    return process.traces.Restore(records);
+  }
   std::vector<abi::DataRecord> log(records.size() / sizeof(abi::DataRecord));
   std::memcpy(log.data(), records.data(), log.size() * sizeof(abi::DataRecord));
   OnData(process_id, log);
-  processes_.at(process_id).learn_log.clear();  // it is in the store
+  process.learn_log.clear();  // it is in the store
 }
 
 }  // namespace seqpoint::jobs

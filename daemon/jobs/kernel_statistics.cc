@@ -5,7 +5,7 @@
 namespace seqpoint::jobs {
 namespace {
 
-// Stands for the kernels of graph launches, where CUPTI records the graph and not its nodes.
+// The name for graph launches where CUPTI records the graph and not its nodes.
 constexpr char kWholeGraphs[] = "(CUDA graphs, recorded as a whole)";
 
 }  // namespace
@@ -43,7 +43,7 @@ KernelStatistics::Sums KernelStatistics::SumOf(absl::Span<const abi::DataRecord>
       sums.time_ns.resize(kernel + 1);
       sums.launches.resize(kernel + 1);
     }
-    // The times of a graph launch are at the same place.
+    // The times of a graph launch are at the same offset.
     sums.time_ns[kernel] +=
         static_cast<double>(record.kernel.end_ns) - static_cast<double>(record.kernel.start_ns);
     sums.launches[kernel] += 1;

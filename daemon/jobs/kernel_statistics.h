@@ -1,5 +1,5 @@
-// KernelStatistics: the kernels of a job, numbered in the order they were met, and what the traced
-// work of an iteration makes of them: two vectors of the engine's statistics, time and launches.
+// KernelStatistics: the kernels of a job, numbered in the order of their first launch, and the sums
+// of time and launches of each kernel in the traced work of an iteration.
 //
 // Threading: one thread at a time. Ownership: values only.
 #ifndef DAEMON_JOBS_KERNEL_STATISTICS_H_
@@ -22,22 +22,22 @@
 
 namespace seqpoint::jobs {
 
-// Statistic sets of the engine beside the counter configurations, whose set is their config id.
+// Statistic sets of the engine. The set of a counter configuration is its config id.
 inline constexpr uint32_t kKernelTimeSet = abi::kConfigTrace;
 inline constexpr uint32_t kKernelLaunchSet = 0x10000 + abi::kConfigTrace;
 
-// Kernels that find no place of their own in these sets share the last one.
+// The last index of these sets is shared by all kernels that have no index of their own.
 inline constexpr int kOtherKernels = static_cast<int>(kMaxValues) - 1;
 
 class KernelStatistics {
  public:
-  // Its place in the sets; a new name gets the next one.
+  // Its index in the sets; a new name gets the next one.
   int IndexOf(const std::string& name);
   const std::vector<std::string>& names() const { return names_; }
 
   struct Sums {
-    std::vector<double> time_ns, launches;  // by place
-    int64_t unnamed = 0;                    // kernels whose name is not known; they are in no sum
+    std::vector<double> time_ns, launches;  // by index
+    int64_t unnamed = 0;                    // kernels without a known name, which are in no sum
   };
   Sums SumOf(absl::Span<const abi::DataRecord> records, ProcessNames& names);
 

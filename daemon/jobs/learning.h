@@ -1,16 +1,17 @@
-// Learning: what one process' launch stream goes through until its library marks boundaries alone.
+// Learning: finds the iterations of one process in its launch stream, until its library marks
+// boundaries alone.
 //
-// The learner listens until it has a rule. The rule is published; the library now sends boundaries
-// and, still, its calls. The same matcher runs here over all calls since the start, which recovers
-// the iterations that passed before the rule was known. As soon as both have the same whole
-// iteration (same boundary call, same step), the library's numbers are known in the job's numbers,
-// and calls are no longer needed:
+// The learner listens until it has a rule. The rule is published: the library now sends boundaries,
+// and still its calls. The same matcher runs here over all calls since the start, which recovers
+// the iterations before the rule was known. As soon as both have the same whole iteration (same
+// boundary call, same step), the offset between the library's numbers and the job's is known, and
+// calls are no longer needed:
 //
 //   calls    |b0....s0|b1....s1|b2....s2|b3....s3|        our matcher, job numbers
 //   library                 rule ^   |b0'...s0'|b1'...     its matcher, numbers from 0
 //                                     same call => offset 3
 //
-// Threading: one thread. Ownership: keeps the calls (64 bytes each) until the end of learning, at
+// Threading: one thread at a time. Ownership: keeps the calls (64 bytes each) while it learns, at
 // most kMaxCalls of them.
 #ifndef DAEMON_JOBS_LEARNING_H_
 #define DAEMON_JOBS_LEARNING_H_
@@ -68,12 +69,12 @@ class Learning {
   // Under the rule, the calls so far hold a whole iteration.
   bool iterates() const { return iterates_; }
 
-  // What the calls so far say, sure or not: for a run that ended before the learner was.
+  // The rule of the calls so far, sure or not: for a run that ended before the learner was sure.
   std::optional<LearnedRule> Analyse() const;
 
   // False when learning was given up: no rule in kMaxCalls calls.
   bool wants_calls() const { return !gave_up_; }
-  // Why there is no rule, in one sentence; empty when there is one.
+  // Why there is no rule; empty when there is one.
   std::string Explanation() const;
 
   // The queued library events; the calls are in the store's learn log.

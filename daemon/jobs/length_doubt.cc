@@ -11,16 +11,16 @@ namespace {
 
 constexpr double kNeverTheSame = 0.1, kKolmogorovFactor = 1.63;
 constexpr int64_t kMostTried = 1 << 20;  // a hostile process has any unit
-// Powers that are tried: batches from a 1024th of the given size to 1024 times as large, in steps
-// of a fifth.
+// The powers to try: batches from a 1024th of the given size to 1024 times as large, in steps of a
+// fifth.
 constexpr int kMostSteps = 40;
 constexpr double kSteps = 4;         // to a factor of two
 constexpr double kOtherSize = 1.35;  // a power of two steps and more is another size of batch
-constexpr double kAsSorted = 1.5;    // examples: the longest of so few is any of them
+constexpr double kAsSorted = 1.5;    // examples; fewer are as from a sorted data set
 constexpr double kAllBelow = 0.95;
 constexpr double kNearlyAll = 0.98;  // the last batch of an epoch is another
 
-// Both distributions at expected lengths, so many that no step between them is larger than 1 / 512.
+// Both distributions at some expected lengths; no step between two of them is larger than 1 / 512.
 struct Shares {
   std::vector<double> observed, expected;
 };
@@ -58,15 +58,15 @@ double Distance(const Shares& shares, double power) {
   return largest;
 }
 
-// What one step of length may be in the observed values, which are multiples of their unit: a whole
-// part of it. Where it is not all of it, only lengths that are multiples of `multiple` occur.
+// A candidate for the value of one step of length: a divisor of the observed values' unit. Where it
+// is smaller than the unit, only lengths that are multiples of `multiple` occur.
 struct Factor {
   int64_t factor;
   int64_t multiple;
 };
 
-// Those by which the longest that occurs is not far from the longest that is expected, also where
-// only short ones have come so far.
+// The factors that put the longest observed length near the longest expected one. So far only short
+// lengths may have come.
 std::vector<Factor> Factors(const Histogram1& observed, const Histogram1& expected) {
   constexpr int64_t kLonger = 2, kShorter = 64;
   constexpr size_t kMostFactors = 64;
@@ -94,7 +94,7 @@ Histogram1 Padded(const Histogram1& lengths, int64_t multiple) {
   return padded;
 }
 
-// Whether all lengths but one in fifty are multiples already.
+// All lengths but one in fifty are multiples.
 bool AreMultiples(const Histogram1& lengths, int64_t multiple) {
   double multiples = 0;
   for (const auto& [length, count] : lengths) {
@@ -120,7 +120,7 @@ std::optional<LengthScale> FindScaleOfDrawn(const Histogram1& observed,
         MostDistance(static_cast<double>(Total(observed)), static_cast<double>(Total(expected))))
       continue;
     if (best && distance >= best->distance) continue;
-    best = LengthScale{.factor = factor, .match = 1, .distance = distance};
+    best = LengthScale{.factor = factor, .distance = distance};
   }
   return best;
 }

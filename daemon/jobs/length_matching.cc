@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "daemon/base/repeats.h"
+#include "daemon/base/status_macros.h"
 #include "daemon/jobs/cumulative_rounder.h"
 #include "injection/abi/matcher.h"
 
@@ -23,7 +24,7 @@ std::string WithoutTotal(const std::string& why) {
                       "--iterations N)");
 }
 
-// A run of which the number of steps alone is known.
+// For a run of which only the number of steps is known.
 EngineHorizons Counted(int64_t steps, const RunShape& shape) {
   return {Horizon::Iterations(steps),
           Horizon::Iterations(std::min(steps * shape.working_ranks, kMostIterations))};
@@ -52,7 +53,7 @@ LengthMap FindFactors(const v1::Horizon& horizon, const RunShape& shape,
       const Histogram1 expected = Marginal(lengths, column);
       auto scale = sums ? FindScaleOfSums(observed.histogram(i), expected)
                         : FindScale(observed.histogram(i), expected);
-      // Of drawn batches some lengths come that were not drawn.
+      // Batches are drawn: other lengths than the drawn ones occur, too.
       if (!scale && !sums && horizon.kind() == v1::Horizon::KIND_DISTRIBUTION) {
         scale = FindScaleOfDrawn(observed.histogram(i), expected);
       }
@@ -69,7 +70,7 @@ LengthMap FindFactors(const v1::Horizon& horizon, const RunShape& shape,
   return map;
 }
 
-// With the lengths of `share` of the batches, the largest of `data_parallel` at a time.
+// The lengths of `share` of the batches; a step has the largest of `data_parallel` batches.
 absl::StatusOr<Horizon> EngineHorizonOf(const v1::Horizon& horizon, const LengthMap& map,
                                         const RunShape& shape, int64_t data_parallel,
                                         double share) {
@@ -77,7 +78,7 @@ absl::StatusOr<Horizon> EngineHorizonOf(const v1::Horizon& horizon, const Length
   if (dimensions == 0 || map.factor[0] == 0) {
     return absl::FailedPreconditionError(absl::StrCat(
         "the given lengths could not be matched to those that occur",
-        dimensions > 0 ? absl::StrCat(", which are told by ", shape.rule->length_words) : ""));
+        dimensions > 0 ? absl::StrCat(", which are read from ", shape.rule->length_words) : ""));
   }
   const bool two = GivenDimensions(horizon) > 1;
   const auto in_features =
@@ -106,21 +107,22 @@ absl::StatusOr<Horizon> EngineHorizonOf(const v1::Horizon& horizon, const Length
     }
     return histogram;
   };
-  auto histogram = in_features(IterationLengths(horizon, shape.SummedBatches(), data_parallel));
-  if (!histogram.ok()) return histogram.status();
+  SEQPOINT_ASSIGN_OR_RETURN(
+      std::vector<KeyCount> histogram,
+      in_features(IterationLengths(horizon, shape.SummedBatches(), data_parallel)));
   const int64_t epochs = RepeatsOf(horizon);
   const bool exact =
       horizon.kind() == v1::Horizon::KIND_HISTOGRAM && data_parallel == 1 && share == 1;
   if (shape.SummedBatches() == 1) {
-    return exact ? Horizon::Histogram(*std::move(histogram), epochs)
-                 : Horizon::Distribution(*std::move(histogram), epochs);
+    return exact ? Horizon::Histogram(std::move(histogram), epochs)
+                 : Horizon::Distribution(std::move(histogram), epochs);
   }
-  Horizon sums = Horizon::Distribution(*std::move(histogram), epochs);
+  Horizon sums = Horizon::Distribution(std::move(histogram), epochs);
   if (data_parallel > 1) return sums;
   // The micro-batches are the user's batches themselves.
-  auto parts = in_features(IterationLengths(horizon, 1, 1));
-  if (!parts.ok()) return parts.status();
-  sums.parts = Horizon::Histogram(*std::move(parts), epochs).histogram;
+  SEQPOINT_ASSIGN_OR_RETURN(std::vector<KeyCount> parts,
+                            in_features(IterationLengths(horizon, 1, 1)));
+  sums.parts = Horizon::Histogram(std::move(parts), epochs).histogram;
   sums.parts_certain = exact;
   return sums;
 }
@@ -138,20 +140,16 @@ absl::StatusOr<EngineHorizons> InEngines(const v1::Horizon& horizon, const Lengt
   }
   const int64_t data_parallel = DataParallel(horizon, shape);
   EngineHorizons horizons;
-  absl::StatusOr<Horizon> of = EngineHorizonOf(horizon, map, shape, data_parallel, 1);
-  if (!of.ok()) return of.status();
-  horizons.steps = *std::move(of);
+  SEQPOINT_ASSIGN_OR_RETURN(horizons.steps, EngineHorizonOf(horizon, map, shape, data_parallel, 1));
   if (shape.several_ranks) {
     const double share =
         static_cast<double>(shape.working_ranks) / static_cast<double>(data_parallel);
-    of = EngineHorizonOf(horizon, map, shape, 1, share);
-    if (!of.ok()) return of.status();
-    horizons.work = *std::move(of);
+    SEQPOINT_ASSIGN_OR_RETURN(horizons.work, EngineHorizonOf(horizon, map, shape, 1, share));
   }
   return horizons;
 }
 
-// Whether most of the user's lengths lie between half the shortest and twice the longest that ran.
+// Most of the user's lengths lie between half the shortest and twice the longest observed length.
 bool AreAlike(const v1::Horizon& horizon, const RunShape& shape, const ObservedLengths& observed,
               const LengthUnits& units) {
   const int dimensions = shape.dimensions();
@@ -171,7 +169,7 @@ bool AreAlike(const v1::Horizon& horizon, const RunShape& shape, const ObservedL
   return all > 0 && alike >= all - all / 10;
 }
 
-// Lengths in another unit, or of another column, would be taken for very long or short ones.
+// Lengths in another unit or of another column would seem very long or very short.
 absl::Status CheckLikeLog(const v1::Horizon& horizon, const RunShape& shape,
                           const ObservedLengths& observed, const LengthUnits& units) {
   if (horizon.histogram_size() == 0) return absl::OkStatus();
@@ -249,7 +247,8 @@ LengthMatching::Outcome LengthMatching::Match(const RunShape& shape,
     return state_.applied() ? Outcome{} : Apply(counted, shape);
   }
   if (by_length && shape.batches == abi::kBatchEach && shape.micro_batches.vary()) {
-    // Which batches come together is not known: their number is, and lengths are like the past.
+    // It is not known which batches come together. Their number is known, and lengths are like
+    // those of the past.
     next_match_ = 2 * run.iterations;
     SetMap({});
     SetMessage(absl::StrFormat(
@@ -281,7 +280,7 @@ std::string LengthMatching::MessageOf(const absl::StatusOr<EngineHorizons>& hori
   std::string message;
   if (!horizons.ok() && shape.rule != nullptr && shape.dimensions() == 0) {
     message =
-        "nothing was found in the program that tells the length of an iteration, so the given "
+        "nothing was found in the program that shows the length of an iteration, so the given "
         "lengths could not be matched: only their number is used";
   } else if (!horizons.ok() && n < kLeastForDistribution) {
     message = absl::StrCat("the given lengths could not be matched to the ", observed.count(0),
@@ -314,8 +313,8 @@ std::string LengthMatching::MessageOf(const absl::StatusOr<EngineHorizons>& hori
   return message;
 }
 
-// Shuffled batches come in no order: lengths so far are a sample of all. Each dimension is compared
-// with the given length that is nearest.
+// Shuffled batches come in no order, so that the lengths so far are a sample of all. Each dimension
+// is compared with the nearest of the given lengths.
 LengthDoubt LengthMatching::WhyLengthsDiffer(const RunShape& shape,
                                              const ObservedLengths& observed) const {
   LengthDoubt worst;
@@ -339,19 +338,17 @@ LengthDoubt LengthMatching::WhyLengthsDiffer(const RunShape& shape,
 absl::StatusOr<EngineHorizons> LengthMatching::OtherRun(const v1::Horizon& horizon,
                                                         const RunShape& shape,
                                                         const ObservedLengths& observed) const {
-  if (const absl::Status status = CheckHorizon(horizon); !status.ok()) return status;
+  SEQPOINT_RETURN_IF_ERROR(CheckHorizon(horizon));
   if (shape.batches == abi::kBatchUnknown && horizon.kind() != v1::Horizon::KIND_ITERATIONS &&
       horizon.kind() != v1::Horizon::KIND_UNKNOWN) {
     return absl::FailedPreconditionError(WithoutTotal(shape.batches_message));
   }
   const LengthUnits units = Units(shape, observed);
   if (shape.imported) {
-    if (absl::Status status = CheckLikeLog(horizon, shape, observed, units); !status.ok()) {
-      return status;
-    }
+    SEQPOINT_RETURN_IF_ERROR(CheckLikeLog(horizon, shape, observed, units));
   }
-  // For the same data the factors are found as ever. Other data has them from the job's own, where
-  // its lengths are at all like those.
+  // The same data has its factors found as usual. Other data has the factors of the job, where its
+  // lengths are similar.
   LengthMap map = FindFactors(horizon, shape, observed);
   if (map.factor[0] == 0 && AreAlike(horizon, shape, observed, units)) {
     map = {.factor = {units.unit[0], units.unit[1]}, .swapped = units.swapped};
@@ -365,12 +362,12 @@ LengthUnits LengthMatching::Units(const RunShape& shape, const ObservedLengths& 
   const LengthMap map = this->map();
   LengthUnits units = {.swapped = map.swapped, .given = map.factor[0] > 0};
   for (int i = 0; i < 2; ++i) {
-    // What the program or its framework tells is in units already.
+    // A length from the program or its framework has the user's unit.
     const auto op = shape.rule != nullptr
                         ? static_cast<abi::Op>(shape.rule->rule.length[i].pattern.op)
                         : abi::Op{};
-    const bool told = op == abi::Op::kFeature || op == abi::Op::kMark;
-    units.unit[i] = map.factor[i] > 0 ? map.factor[i] : told ? 1 : observed.unit(i);
+    const bool given = op == abi::Op::kFeature || op == abi::Op::kMark;
+    units.unit[i] = map.factor[i] > 0 ? map.factor[i] : given ? 1 : observed.unit(i);
   }
   return units;
 }

@@ -1,8 +1,8 @@
-// LengthMatching: the user's lengths, matched to the learned feature, and the horizon of the
-// engines that follows.
+// LengthMatching: matches the user's lengths to the learned feature, and makes the horizon of the
+// engines from them.
 //
-// The match is looked for again and again, as what fits the first lengths may not fit the later
-// ones. Until there is one, the number of iterations alone is used.
+// The match is sought again as the run goes on: a factor that fits the first lengths may not fit
+// the later ones. Until there is a match, only the number of iterations is used.
 //
 // Threading: one thread at a time. Ownership: the horizon and the match.
 #ifndef DAEMON_JOBS_LENGTH_MATCHING_H_
@@ -30,7 +30,7 @@ struct EngineHorizons {
   Horizon work;  // of the ranks that are here
 };
 
-// Which of the user's lengths is which feature, and what one step of it is.
+// Which of the user's lengths belongs to which feature, and the value of one step of length.
 struct LengthMap {
   int64_t factor[2] = {0, 0};  // 0: no match
   bool swapped = false;        // the user's first length is the feature's second
@@ -41,7 +41,7 @@ class LengthMatching {
   const v1::Horizon& horizon() const { return horizon_; }
   void SetHorizon(const v1::Horizon& horizon);
 
-  // What a match rests on is another: it is looked for at once. `forget`: so is the feature.
+  // The match is sought at once; `forget`: the one before does not hold for this feature.
   void Restart(bool forget = false);
 
   struct Run {
@@ -50,7 +50,7 @@ class LengthMatching {
     bool same_lengths = false;  // StepBuilder
   };
   struct Outcome {
-    std::optional<EngineHorizons> horizons;  // the engines' from now on
+    std::optional<EngineHorizons> horizons;  // new ones
     bool looked = false;                     // the message may be another
   };
   Outcome Match(const RunShape& shape, const ObservedLengths& observed, const Run& run);
@@ -64,7 +64,7 @@ class LengthMatching {
   absl::StatusOr<EngineHorizons> OtherRun(const v1::Horizon& horizon, const RunShape& shape,
                                           const ObservedLengths& observed) const;
 
-  // Feature units -> the user's lengths.
+  // The factors from feature values to the user's lengths.
   LengthUnits Units(const RunShape& shape, const ObservedLengths& observed) const;
 
   MatchingState& state() { return state_; }
@@ -82,7 +82,7 @@ class LengthMatching {
   MatchingState state_;
   // Ranks with iterations and world size when the horizon was applied.
   std::pair<int64_t, int64_t> applied_ranks_ = {0, 0};
-  int64_t next_match_ = 0;  // iterations at which it is looked for next
+  int64_t next_match_ = 0;  // iterations at which the match is sought next
 };
 
 }  // namespace seqpoint::jobs

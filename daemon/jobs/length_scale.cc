@@ -12,7 +12,7 @@ namespace {
 
 constexpr size_t kMostUnits = 64;
 
-// Of `total` iterations, so many may be smaller batches.
+// The number of smaller batches that `total` iterations may have.
 int64_t MostOthers(int64_t total) { return total < 20 ? 0 : std::max<int64_t>(1, total / 50); }
 
 double Distance(const Histogram1& observed, int64_t factor, const Histogram1& expected) {
@@ -69,11 +69,9 @@ std::optional<LengthScale> FindScale(const Histogram1& observed, const Histogram
       if (value % factor == 0 && expected.contains(value / factor)) matched += count;
     }
     if (total - matched > MostOthers(total)) continue;
-    const LengthScale scale{.factor = factor,
-                            .match = static_cast<double>(matched) / static_cast<double>(total),
-                            .distance = Distance(observed, factor, expected)};
-    // Only the true factor and its divisors fit many different values; factors come in rising
-    // order. The distribution is no help: a sorted data set's first lengths are all short.
+    const LengthScale scale{.factor = factor, .distance = Distance(observed, factor, expected)};
+    // Only the true factor and its divisors fit many different values, and factors come in rising
+    // order. Distributions do not help: the first lengths of a sorted data set are all short.
     best = scale;
   }
   return best;
@@ -101,7 +99,7 @@ std::optional<LengthScale> FindScaleOfSums(const Histogram1& observed, const His
       if (!ScaledLength(expected.rbegin()->first, factor)) continue;
       const double off = std::abs(ratio / static_cast<double>(factor) - 1);
       if (off > kMostOff || (best && off >= best->distance)) continue;
-      best = LengthScale{.factor = factor, .match = 1, .distance = off};
+      best = LengthScale{.factor = factor, .distance = off};
     }
   }
   return best;

@@ -8,14 +8,14 @@
 namespace seqpoint::jobs {
 namespace {
 
-constexpr int64_t kUnpricedMeasurements = 2;  // before the first has told its price
+constexpr int64_t kUnpricedMeasurements = 2;  // before the price of a stop is known
 
 int64_t Started(const Process& process) {
   return static_cast<int64_t>(process.state.measurements_started());
 }
 
-// What watching takes of one rank, as ranks watch at the same time; `growth`: by which its later
-// part grows until the run's end.
+// The time for watching the calls of one rank, as ranks are watched at the same time. `growth`: the
+// factor by which the time at levels mark and trace grows until the end of the run.
 double WatchingNs(const ProcessTable& processes, double growth) {
   double most = 0;
   std::map<int32_t, double> per_rank;
@@ -50,19 +50,19 @@ int64_t AffordableMeasurements(const ProcessTable& processes, const Budget& budg
   int64_t stops = 0, started = 0;
   for (const auto& [id, process] : processes) {
     stops += process->state.stops();
-    // What a process that is gone had under way never comes.
+    // The measurements that a process started and did not finish before its end never come.
     started += process->alive() ? Started(*process) : process->state.stops();
   }
   const auto iterations = static_cast<double>(budget.iterations);
-  // Most measurements are made early: with their stops the run would seem longer than it is.
+  // Most measurements are made early. With their stops the run would seem longer than it is.
   const double undisturbed_ns =
       std::max(budget.observed_time_ns - stopped_ns, budget.observed_time_ns / 2);
-  // What is to come is estimated by the first iterations, which are the slow ones.
+  // The rest of the run is estimated from the first iterations, which are slow.
   constexpr double kCertain = 0.8;
   const double to_come = std::max(0.0, static_cast<double>(budget.run_iterations) - iterations);
   const double growth = to_come / std::max(iterations, 1.0);
   const double budget_ns = budget.share * undisturbed_ns * (1 + kCertain * growth);
-  // What watching takes is in the budget, too; but half of it is for measuring, whatever the rest.
+  // Watching is in the budget, too. Half of the budget is for measuring in any case.
   const double stops_ns = std::max(budget_ns - WatchingNs(processes, 1 + growth), budget_ns / 2);
   const double left_ns = stops_ns - stopped_ns;
   if (left_ns <= 0) return 0;
@@ -96,7 +96,7 @@ int64_t MeasurementCap(const Process& process, const std::vector<const Process*>
   if (shares == 0) return 0;
   left = std::max<int64_t>(left, 0);
   const int64_t share = left * (place + 1) / shares - left * place / shares;
-  // Who came late finds less.
+  // A process that came late finds less.
   return std::clamp<int64_t>(all - others, 0, share);
 }
 

@@ -1,5 +1,5 @@
-// The budget of measurements: each stops a process for a moment, so how many there are follows from
-// the share of the run's time that they may take, at the price that was measured so far.
+// The budget of measurements. Each one stops a process for a moment; their number follows from the
+// share of the run's time that they may take, and from the price of a stop so far.
 //
 // Threading: free functions. Ownership: none.
 #ifndef DAEMON_JOBS_MEASUREMENT_BUDGET_H_
@@ -14,27 +14,27 @@
 namespace seqpoint::jobs {
 
 struct Budget {
-  double share = 0;             // of the run's time that may be overhead
+  double share = 0;             // of the run's time for overhead
   int64_t most_pending = 0;     // measurements that are affordable at one time
   int64_t run_iterations = 0;   // of the whole run; 0: unknown
   double observed_time_ns = 0;  // of its iterations so far
   int64_t iterations = 0;       // so far
 };
 
-// For which the processes were stopped by measurements and switches of level.
+// The time for which measurements and switches of level stopped the processes.
 int64_t StoppedNs(const ProcessTable& processes);
 
-// How many more measurements the budget pays for.
+// The number of further measurements that the budget pays for.
 int64_t AffordableMeasurements(const ProcessTable& processes, const Budget& budget);
 
-// All that were started.
+// The number of measurements that were started.
 int64_t StartedMeasurements(const ProcessTable& processes);
 
 // Processes that can measure now.
 std::vector<const Process*> AbleToMeasure(const ProcessTable& processes);
 
-// How many measurements `process` may have started at most, of `all` that the job may. Ranks have
-// equal shares, as nobody knows what another has just begun. `able`: AbleToMeasure().
+// The share of `process` in the `all` measurements that the job may have started. Ranks have equal
+// shares, as a process does not know what another one has just started. `able`: AbleToMeasure().
 int64_t MeasurementCap(const Process& process, const std::vector<const Process*>& able,
                        const ProcessTable& processes, int64_t all);
 

@@ -10,8 +10,8 @@
 namespace seqpoint::jobs {
 namespace {
 
-// SeqPoints whose operators are recorded. Each slows two iterations down, and a plan for a run
-// needs the shape of its distribution, not its every length.
+// SeqPoints whose operators are recorded. Each recording slows two iterations down, and a plan for
+// a run needs the shape of the distribution, not every length.
 constexpr size_t kMostOperatorLengths = 8;
 
 bool SamePlan(const std::vector<PlanEntry>& a, const std::vector<PlanEntry>& b) {
@@ -21,7 +21,7 @@ bool SamePlan(const std::vector<PlanEntry>& a, const std::vector<PlanEntry>& b) 
       });
 }
 
-// The SeqPoints that stand for most of the run. A recording is of one length exactly.
+// The SeqPoints with the largest weights. A recording is of one length exactly.
 std::vector<Key> OperatorLengths(std::vector<SeqPointInfo> points) {
   const size_t count = std::min(points.size(), kMostOperatorLengths);
   std::partial_sort(
@@ -58,11 +58,11 @@ bool MeasurementPlan::Update(const Inputs& inputs) {
   if (!idle) {
     const OnlineEngine& engine = inputs.work.current();
     PlanOptions options = MakePlanOptions(inputs.metrics, inputs.measurement_budget);
-    // A measurement that failed is spent all the same: the cap is on iterations disturbed.
+    // A measurement that failed counts, too: the cap limits the disturbed iterations.
     int started = static_cast<int>(all_started) - inputs.measurement_budget * inputs.work.closed();
     started -= std::min(started, inputs.roofline.attempts());
     options.in_flight = std::max(0, started - engine.MakePlan(options).measured);
-    // The roofline was asked for by name: it comes first, once the price of a stop is known.
+    // The user asked for the roofline by name: it comes first, once the price of a stop is known.
     const std::vector<uint32_t> kernel_configs = inputs.metrics.KernelConfigs();
     if (!kernel_configs.empty() && inputs.measured) {
       entries = inputs.roofline.Plan(kernel_configs, engine.SeqPoints(options));

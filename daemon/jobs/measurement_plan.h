@@ -1,5 +1,5 @@
-// MeasurementPlan: what a job measures next, for all its processes: entries of the engine's plan,
-// single kernels for the roofline, and the lengths whose operators are recorded.
+// MeasurementPlan: the next measurements of a job, for all its processes: entries of the engine's
+// plan, single kernels for the roofline, and the lengths whose operators are recorded.
 //
 // Threading: one thread at a time. Ownership: the plan.
 #ifndef DAEMON_JOBS_MEASUREMENT_PLAN_H_
@@ -19,34 +19,34 @@
 
 namespace seqpoint::jobs {
 
-// Measurements beyond the budget that the roofline may take.
+// The measurements of the roofline, which are beyond the budget.
 int64_t RooflineBudget(const MetricCollection& metrics);
 
-// What may be measured at all.
+// The sets and the budget of the engine's plan.
 PlanOptions MakePlanOptions(const MetricCollection& metrics, int budget);
 
 class MeasurementPlan {
  public:
   struct Inputs {
     bool has_rule = false;
-    bool measured = false;       // something was: the price of a stop is known
+    bool measured = false;       // the price of a stop is known
     int measurement_budget = 0;  // measured iterations, for each rule
     const OrdersState& orders;
     const ProcessTable& processes;
-    const RunEngine& work;  // of what is measured
+    const RunEngine& work;  // JobEngines::work()
     const RooflineMeasurements& roofline;
     const MetricCollection& metrics;
-    int64_t affordable = 0;  // measurements more
+    int64_t affordable = 0;  // further measurements
   };
-  // True when it is another plan.
+  // True when the plan changed.
   bool Update(const Inputs& inputs);
   void Clear() { entries_.clear(); }
 
   const std::vector<PlanEntry>& entries() const { return entries_; }
   const std::vector<Key>& operator_lengths() const { return operator_lengths_; }
-  // Measurements that are affordable, those that were started included.
+  // Affordable measurements, with those that were started.
   int64_t affordable_total() const { return affordable_total_; }
-  // Why measurements wait; empty: they do not.
+  // Why measurements wait; empty when they do not wait.
   const std::string& waits() const { return waits_; }
 
  private:

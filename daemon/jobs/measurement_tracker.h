@@ -1,10 +1,10 @@
-// MeasurementTracker: brings the measurements of a process and its finished iterations together,
-// whichever comes first.
+// MeasurementTracker: joins the measurements of a process with its finished iterations; either may
+// come first.
 //
-//   OnIteration(812, {key, sample})         measurements that came before it
-//   OnMeasurement(812, set, values)         the iteration, when it is finished
+//   OnIteration(812, {key, sample})    returns the measurements without iteration
+//   OnMeasurement(812, set, values)    returns the iteration without measurement
 //
-// Threading: one thread. Ownership: values only. Memory: bounded, whatever comes.
+// Threading: one thread at a time. Ownership: values only. Memory: bounded.
 #ifndef DAEMON_JOBS_MEASUREMENT_TRACKER_H_
 #define DAEMON_JOBS_MEASUREMENT_TRACKER_H_
 
@@ -19,7 +19,7 @@
 
 namespace seqpoint::jobs {
 
-// Iterations that a result may be late.
+// A result may be late by so many iterations.
 inline constexpr uint64_t kResultPatience = 1000;
 
 class MeasurementTracker {
@@ -29,10 +29,10 @@ class MeasurementTracker {
     uint64_t sample = 0;  // its number in the engine
   };
 
-  // A measured iteration is finished. Returns what was measured of it so far.
+  // A measured iteration is finished. Returns its measurements so far.
   std::vector<MeasurementState> OnIteration(uint64_t number, const Iteration& iteration);
 
-  // Returns its iteration; nothing when that is not finished: it keeps the measurement.
+  // Returns its iteration. Keeps the measurement and returns nothing when that is not finished.
   std::optional<Iteration> OnMeasurement(uint64_t number, uint32_t set,
                                          absl::Span<const double> values);
 

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "daemon/base/status_macros.h"
 #include "injection/abi/control.h"
 
 namespace seqpoint::jobs {
@@ -46,7 +47,7 @@ absl::StatusOr<MetricChoice> MetricChoice::From(const v1::PrepareJobRequest& req
   choice.names_ = {request.metric_sets().begin(), request.metric_sets().end()};
   choice.own_ = {request.own_metric_sets().begin(), request.own_metric_sets().end()};
   choice.backend_ = current.backend_;
-  // A file of sets is collected whole where none is named.
+  // Where no set is named, all sets of the file are collected.
   if (choice.names_.empty()) {
     for (const v1::MetricSet& own : choice.own_) choice.names_.push_back(own.name());
   }
@@ -60,7 +61,7 @@ absl::StatusOr<MetricChoice> MetricChoice::From(const v1::PrepareJobRequest& req
   }
   choice.names_ = std::move(once);
   for (const counters::OwnSet& own : OwnSets(choice.own_)) {
-    if (absl::Status status = counters::CheckOwnSet(own); !status.ok()) return status;
+    SEQPOINT_RETURN_IF_ERROR(counters::CheckOwnSet(own));
   }
   if (request.counter_backend() != v1::COUNTER_BACKEND_UNSPECIFIED) {
     choice.backend_ = request.counter_backend() == v1::COUNTER_BACKEND_PM
@@ -73,8 +74,8 @@ absl::StatusOr<MetricChoice> MetricChoice::From(const v1::PrepareJobRequest& req
         "roofline: single kernels are measured by the range backend only; leave out --roofline, or "
         "--counter-backend pm");
   }
-  // Names are checked now; how many configurations they have, only the chip tells.
-  if (auto sets = choice.Resolve(""); !sets.ok()) return sets.status();
+  // The names are checked now. The number of their configurations depends on the chip.
+  SEQPOINT_RETURN_IF_ERROR(choice.Resolve("").status());
   choice.set_.name = absl::StrJoin(choice.names_, ",");
   return choice;
 }
@@ -101,7 +102,7 @@ void MetricChoice::SetNothing(const absl::Status& why) {
   if (wants_roofline_) no_roofline_ = no_counters_;
 }
 
-// For a chip that is known, beside the sets.
+// For a known chip, in addition to the sets.
 void MetricChoice::ChooseRoofline() {
   if (!wants_roofline_) return;
   roofline_ = counters::MakeRoofline(chip_);
@@ -112,7 +113,7 @@ void MetricChoice::ChooseRoofline() {
     no_roofline_ = absl::StrCat("the roofline needs ", roofline_.configs.size(),
                                 " configurations, the metric sets have ", set_.configs.size(),
                                 ", and a job at most ", counters::kMaxConfigsOfJob,
-                                ": ask for fewer sets (--metrics) beside --roofline");
+                                ": ask for fewer sets (--metrics) with --roofline");
     roofline_ = {};
   }
 }
@@ -157,7 +158,9 @@ absl::StatusOr<MetricChoice> MetricChoice::Restore(const MetricChoiceState& stat
   MetricChoice choice;
   choice.names_ = {state.names().begin(), state.names().end()};
   choice.own_ = {state.own().begin(), state.own().end()};
-  choice.backend_ = static_cast<counters::Backend>(state.backend());
+  choice.backend_ = state.backend() == static_cast<uint32_t>(counters::Backend::kPm)
+                        ? counters::Backend::kPm
+                        : counters::Backend::kRange;
   choice.set_ = {.name = absl::StrJoin(choice.names_, ",")};
   choice.wants_roofline_ = state.roofline();
   if (state.chip().empty()) return choice;
@@ -168,9 +171,8 @@ absl::StatusOr<MetricChoice> MetricChoice::Restore(const MetricChoiceState& stat
     to.config_id = static_cast<uint16_t>(config.config_id());
     to.set = config.set();
     for (const std::string& name : config.metrics()) {
-      absl::StatusOr<counters::Metric> metric = counters::OwnMetric(name);
-      if (!metric.ok()) return metric.status();
-      to.metrics.push_back(*std::move(metric));
+      SEQPOINT_ASSIGN_OR_RETURN(counters::Metric metric, counters::OwnMetric(name));
+      to.metrics.push_back(std::move(metric));
     }
   }
   const auto set = choice.Resolve(state.chip());
@@ -181,7 +183,7 @@ absl::StatusOr<MetricChoice> MetricChoice::Restore(const MetricChoiceState& stat
   if (set.ok() && set->configs == saved) {
     choice.set_ = *set;
   } else {
-    choice.set_.configs = std::move(saved);  // of another release: without ratios
+    choice.set_.configs = std::move(saved);  // of another release: they have no ratios
   }
   choice.ChooseRoofline();
   return choice;

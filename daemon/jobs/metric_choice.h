@@ -1,8 +1,8 @@
-// What a job counts: the sets it was asked for, the backend, and, once a process has told which
-// chip its GPU has, the configurations for that chip. They never change afterwards: what is stored
-// belongs to them.
+// MetricChoice: the metric sets that were asked for, the backend, and, once the chip of a process
+// is known, the configurations for that chip. They never change afterwards: stored values belong to
+// them.
 //
-// Threading: none of its own. Ownership: values.
+// Threading: one thread at a time. Ownership: values only.
 #ifndef DAEMON_JOBS_METRIC_CHOICE_H_
 #define DAEMON_JOBS_METRIC_CHOICE_H_
 
@@ -23,15 +23,15 @@ class MetricChoice {
  public:
   MetricChoice();  // the default set, with the range profiler
 
-  // What the request does not name stays as in `current`. Errors: NotFound and InvalidArgument, as
-  // CombineMetricSets; a wrong own set.
+  // A field that the request does not set is taken from `current`. Errors: NotFound and
+  // InvalidArgument, as CombineMetricSets; a wrong own set.
   static absl::StatusOr<MetricChoice> From(const v1::PrepareJobRequest& request,
                                            const MetricChoice& current = MetricChoice());
 
-  // False: nothing changed, the chip was known. An error: the sets are too many on this chip; then
-  // nothing is counted.
+  // False: the chip was known before. An error: the sets are too many for this chip; then nothing
+  // is counted.
   absl::StatusOr<bool> SetChip(std::string_view chip);
-  // Has `chip` the same configurations as the one they were made for?
+  // Whether `chip` has the same configurations as the chip that they were made for.
   bool Fits(std::string_view chip) const;
 
   // No configurations while the chip is not known.
@@ -40,25 +40,25 @@ class MetricChoice {
   counters::Backend backend() const { return backend_; }
   // Single kernels are measured, too.
   bool wants_roofline() const { return wants_roofline_; }
-  // Without configurations while the chip is not known, when it is not wanted or cannot be had:
-  // then why, in a sentence.
+  // Has no configurations while the chip is not known, and when the roofline is not wanted or
+  // cannot be measured: no_roofline() has the reason.
   const counters::Roofline& roofline() const { return roofline_; }
   const std::string& no_roofline() const { return no_roofline_; }
-  // Why nothing is counted on this chip, in a sentence; else empty.
+  // Why nothing is counted on this chip; empty when something is.
   const std::string& no_counters() const { return no_counters_; }
-  // Is it one of the roofline's?
   // "cache", "trace", "" for none.
   std::string NameOf(uint32_t config_id) const;
+  // Whether it is a configuration of the roofline.
   static bool OfKernels(uint32_t config_id) {
     return config_id >= counters::kFirstRooflineConfigId && config_id < counters::kFirstOwnConfigId;
   }
-  // "utilisation,cache (pm)": what to say of it.
+  // "utilisation,cache (pm)"
   std::string InWords() const;
-  // Asked for the same.
+  // Whether the same sets and backend were asked for.
   bool SameAs(const MetricChoice& other) const;
 
   MetricChoiceState Save() const;
-  // Configurations are those that were saved, whatever newer tables say.
+  // The configurations are the stored ones, also when the tables of this release have others.
   static absl::StatusOr<MetricChoice> Restore(const MetricChoiceState& state);
 
  private:

@@ -1,5 +1,5 @@
-// MetricCollection: what a job counts (MetricChoice), and which of its configurations the GPUs
-// refused.
+// MetricCollection: the counters that a job collects (MetricChoice), and the configurations that
+// the GPUs refused.
 //
 // Threading: one thread at a time. Ownership: values only.
 #ifndef DAEMON_JOBS_METRIC_COLLECTION_H_
@@ -22,9 +22,9 @@ class MetricCollection {
 
   // A process of this rank runs on `chip`. True: the configurations are known from now on.
   bool OnChip(const std::string& chip, int32_t rank);
-  // A configuration cannot be collected, and why.
+  // A configuration cannot be collected, for the reason `why`.
   void Refuse(uint32_t config_id, const std::string& why);
-  // It can; true when it could not before.
+  // It can be collected; true when it was refused before.
   bool Accept(uint32_t config_id) { return refused_.erase(config_id) > 0; }
   bool full() const;  // no other can be refused
 
@@ -32,7 +32,7 @@ class MetricCollection {
   const std::string& error() const { return error_; }
   const std::map<uint32_t, std::string>& refused() const { return refused_; }
 
-  // Ids of those that can be collected, of whole iterations and of single kernels.
+  // The configurations of whole iterations and of single kernels that can be collected.
   std::vector<uint32_t> Configs() const { return Collected(choice_.set().configs); }
   std::vector<uint32_t> KernelConfigs() const { return Collected(choice_.roofline().configs); }
 

@@ -1,4 +1,4 @@
-// MicroBatches: how many micro-batches the iterations had whose lengths are sums over them
+// MicroBatches: the number of micro-batches in an iteration, where lengths are sums over them
 // (gradient accumulation).
 //
 // Threading: one thread at a time. Ownership: values only.
@@ -13,7 +13,7 @@ namespace seqpoint::jobs {
 
 class MicroBatches {
  public:
-  // An iteration had `count`, where the rule has `usual`.
+  // An iteration had `count`; the rule has `usual`.
   void Add(uint32_t count, uint32_t usual) {
     state_.set_iterations(state_.iterations() + 1);
     state_.set_micro_batches(state_.micro_batches() + count);
@@ -21,10 +21,10 @@ class MicroBatches {
   }
   void Clear() { state_.Clear(); }
 
-  // Their number changes within the epochs.
+  // Their number changes within an epoch.
   bool vary() const {
     constexpr int64_t kLeastIterations = 16;
-    constexpr double kUnusualShare = 0.1;  // more than the last iteration of each epoch
+    constexpr double kUnusualShare = 0.1;  // the last iteration of each epoch may have fewer
     return iterations() >= kLeastIterations &&
            static_cast<double>(unusual()) > kUnusualShare * static_cast<double>(iterations());
   }

@@ -1,4 +1,4 @@
-// ObservedLengths: which lengths occurred, in units of the learned feature, and how often; for each
+// ObservedLengths: how often each length occurred, as a value of the learned feature; each
 // dimension of a length by itself.
 //
 // Threading: one thread at a time. Ownership: values only.
@@ -20,15 +20,15 @@ class ObservedLengths {
   void Add(int dimension, int64_t length, int64_t count = 1);
   // Iterations have other keys from now on.
   void Clear();
-  // It did not grow: Store() gives it as a whole.
+  // Store() writes it as a whole, not what was added.
   void StoreWhole() { log_.Restart(); }
 
   const Histogram1& histogram(int dimension) const { return of_[dimension].histogram; }
   int64_t count(int dimension) const { return of_[dimension].count; }
 
-  // NaturalUnit of the lengths when RefreshUnits() saw them last; 1 where one length never varies.
+  // NaturalUnit of the lengths at the last RefreshUnits(); 1 where the length never varies.
   int64_t unit(int dimension) const { return of_[dimension].unit; }
-  // Cheap, but when a 64th more have come.
+  // Does something only when a 64th more lengths have come.
   void RefreshUnits();
 
   // Appends the rows of what is new since the last call.

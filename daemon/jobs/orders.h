@@ -1,4 +1,4 @@
-// Orders: what clients ordered of a job: pause, release, a level, a budget, recordings.
+// Orders: the orders of clients for a job: pause, release, a level, a budget, recordings.
 //
 // Threading: one thread at a time. Ownership: values only.
 #ifndef DAEMON_JOBS_ORDERS_H_
@@ -19,14 +19,14 @@ class Orders {
     state_.set_overhead_budget_share(overhead_budget_share);
   }
 
-  // `iterations`: of the job so far; `can_trace`: a process may have CUPTI. `gap` is told where the
-  // figures lack something, or hold it otherwise, for this order. InvalidArgument,
-  // FailedPrecondition.
+  // `iterations`: of the job so far; `can_trace`: a process may have CUPTI. `gap` is set where the
+  // figures lack a part of the run, or a part took longer, due to this order. Errors:
+  // InvalidArgument, FailedPrecondition.
   absl::Status Apply(const v1::ControlRequest& request, int64_t iterations, bool can_trace,
                      std::string& gap);
   // Has the process of rank 0 record the operators of SeqPoints' iterations, into this folder.
   void RecordOperators(const std::string& folder) { state_.set_operators_folder(folder); }
-  // Of a control block.
+  // For the next control block.
   uint32_t NextGeneration() {
     state_.set_control_generation(state_.control_generation() + 1);
     return state_.control_generation();

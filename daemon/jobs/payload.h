@@ -1,5 +1,7 @@
-// The fixed part of an event's payload, and the text behind it. Payloads come from a ring: any
+// The fixed part of an event's payload, and the text after it. Payloads come from a ring: any
 // length, any bytes.
+//
+// Threading: free functions. Ownership: the text is the payload's.
 #ifndef DAEMON_JOBS_PAYLOAD_H_
 #define DAEMON_JOBS_PAYLOAD_H_
 

@@ -3,12 +3,34 @@
 #include <algorithm>
 #include <utility>
 
-#include "daemon/jobs/state_codec.h"
+#include "daemon/base/saturate.h"
+#include "injection/abi/matcher.h"
 
 namespace seqpoint::jobs {
 namespace {
 
 constexpr int kLevels = 4;  // abi::Level, as far as something is watched
+
+// The micro-batches of an iteration, where their lengths are known.
+std::vector<MicroBatch> MicroBatchesOf(const FinishedIteration& iteration, const abi::Rule& rule) {
+  constexpr auto kGraph = static_cast<uint8_t>(abi::Op::kGraphLaunch);
+  const bool graphs =
+      rule.boundary.op == kGraph || rule.confirm.op == kGraph || rule.step.op == kGraph;
+  std::vector<MicroBatch> parts;
+  for (const LengthPair& lengths : iteration.micro_lengths()) {
+    parts.push_back({{lengths.first(), rule.length_count > 1 ? lengths.second() : 0}});
+  }
+  if (graphs && !parts.empty()) {
+    parts.front().kind = MicroBatch::Kind::kFirst;
+    parts.back().kind = MicroBatch::Kind::kLast;
+  }
+  return parts;
+}
+
+iterations::RuleMonitor MonitorOf(const abi::Rule& rule) {
+  return {rule.micro_batches, rule.length_count,
+          rule.step.op == static_cast<uint8_t>(abi::Op::kStep)};
+}
 
 }  // namespace
 
@@ -71,24 +93,23 @@ ProcessState Process::Save() const {
     to.mutable_learning()->set_first_number(learning->first_number());
     learning->SaveQueue(to.mutable_learning()->mutable_library_events());
   }
-  EncodeBuilder(builder.SaveState(), to.mutable_builder());
+  *to.mutable_builder() = builder.Save();
   traces.Save(to.mutable_traces());
   measurements.Save(to.mutable_measurements());
-  alignment.Save(to.mutable_buffered());
+  to.mutable_buffered()->Add(alignment.buffered().begin(), alignment.buffered().end());
   return to;
 }
 
-void Process::Load(const ProcessState& saved) {
+void Process::Load(const ProcessState& saved, const LearnedRule* rule) {
   state = saved;
   for (const auto& [number, feature] : saved.features()) {
     features[static_cast<uint16_t>(number)] = feature;
   }
-  if (!saved.has_learning()) learning.reset();
-  builder.LoadState(DecodeBuilder(saved.builder()));
+  builder.Load(saved.builder());
   traces.SetTracing(saved.level() == static_cast<int32_t>(abi::Level::kTrace));
   traces.Load(saved.traces());
   measurements.Load(saved.measurements());
-  alignment.Load(saved.buffered());
+  alignment.Load({saved.buffered().begin(), saved.buffered().end()});
   state.mutable_watched_calls()->Resize(kLevels, 0);
   state.mutable_watching_ns()->Resize(kLevels, 0);
   // The parts have them.
@@ -98,6 +119,150 @@ void Process::Load(const ProcessState& saved) {
   state.clear_traces();
   state.clear_measurements();
   state.clear_buffered();
+  learning.reset();
+  if (saved.has_learning()) {
+    StartLearning(saved.learning().first_number(), rule);
+    learning->LoadQueue(saved.learning().library_events());
+  } else if (rule != nullptr) {
+    monitor.emplace(MonitorOf(rule->rule));
+  }
+}
+
+void Process::StartLearning(int64_t first_number, const LearnedRule* rule) {
+  learning = std::make_unique<Learning>();
+  learning->SetFirstNumber(first_number);
+  const std::vector<ProcessNames::Name>& all = names.by_id();
+  for (size_t id = 0; id < all.size(); ++id) {
+    if (!all[id].text.empty()) learning->OnName(static_cast<uint32_t>(id), all[id].text);
+  }
+  if (rule != nullptr) learning->SetRule(rule->rule);
+}
+
+void Process::LearnAgain() {
+  const int64_t next_number = builder.next_number();
+  builder.Reset();
+  monitor.reset();
+  state.set_number_offset(0);
+  state.set_learn_round(state.learn_round() + 1);
+  learn_log.clear();  // of the round before
+  StartLearning(next_number, nullptr);
+}
+
+bool Process::StartMarking(const LearnedRule& rule) {
+  const std::optional<int64_t> offset = learning->Agree(builder);
+  if (!offset) return false;
+  state.set_number_offset(*offset);
+  state.set_marked_from(builder.next_number());
+  learning.reset();
+  monitor.emplace(MonitorOf(rule.rule));
+  return true;
+}
+
+bool Process::OnData(absl::Span<const abi::DataRecord> records) {
+  bool host_times = false;
+  const auto log = [&](const abi::DataRecord& record) {
+    learn_log.append(reinterpret_cast<const char*>(&record), sizeof(record));
+  };
+  for (const abi::DataRecord& record : records) {
+    switch (static_cast<abi::DataType>(record.type)) {
+      case abi::DataType::kCall:
+        host_times |= (record.call.flags & abi::kCallHostTime) != 0;
+        last_call_ns = static_cast<int64_t>(record.call.api_ns);
+        if (learning) {
+          learning->OnCall(record.call);
+          log(record);
+        }
+        break;
+      case abi::DataType::kCopy:
+      case abi::DataType::kMemset:
+      case abi::DataType::kGraph: {
+        const bool graph = record.type == static_cast<uint16_t>(abi::DataType::kGraph);
+        const uint32_t correlation_id =
+            graph ? record.graph.correlation_id : record.copy.correlation_id;
+        const uint64_t start_ns = graph ? record.graph.start_ns : record.copy.start_ns;
+        builder.OnGpuStart(correlation_id, start_ns);
+        if (learning) {
+          learning->OnGpuStart(correlation_id, start_ns);
+          log(record);
+        }
+        [[fallthrough]];
+      }
+      case abi::DataType::kKernel:
+      case abi::DataType::kApi:
+      case abi::DataType::kSync:
+        traces.Add(record);
+        break;
+      default:
+        CountRejected();
+    }
+  }
+  return host_times;
+}
+
+bool Process::OnLosses(const RingLosses& losses) {
+  v1::Losses& to = *state.mutable_losses();
+  state.set_clock_kind(losses.clock_kind);
+  bool changed = false;
+  const auto set = [&](int64_t before, uint64_t now, void (v1::Losses::*set_to)(int64_t)) {
+    changed |= before != Saturate(now);
+    (to.*set_to)(Saturate(now));
+  };
+  set(to.ring_dropped(), losses.dropped, &v1::Losses::set_ring_dropped);
+  set(to.ring_lost(), losses.lost, &v1::Losses::set_ring_lost);
+  set(to.rejected(), losses.rejected, &v1::Losses::set_rejected);
+  set(to.cupti_dropped(), losses.cupti_dropped, &v1::Losses::set_cupti_dropped);
+  set(to.invalid_timestamps(), losses.invalid_timestamps, &v1::Losses::set_invalid_timestamps);
+  // Where among the events of this reading they are missing is not known.
+  if (losses.events_dropped > state.events_dropped()) state.set_missing_events(true);
+  state.set_events_dropped(losses.events_dropped);
+  return changed;
+}
+
+bool Process::OnCallsMissing(uint64_t count) {
+  // Where the library marks boundaries, it counts the iterations.
+  if (!learning || !learning->wants_calls()) return false;
+  if (state.missing_calls() == 0) state.set_missing_since_ns(last_call_ns);
+  state.set_missing_calls(state.missing_calls() + count);
+  return true;
+}
+
+void Process::OnBoundary(const FinishedIteration& iteration) {
+  if (state.first_boundary_ns() == 0) state.set_first_boundary_ns(iteration.boundary_ns());
+  state.set_last_boundary_ns(iteration.boundary_ns());
+  if (state.missing_calls() == 0 || iteration.boundary_ns() <= state.missing_since_ns()) {
+    state.set_missing_in(static_cast<int64_t>(iteration.number()));
+  }
+}
+
+NumberedIteration Process::Number(const FinishedIteration& iteration, const LearnedRule* rule) {
+  NumberedIteration numbered = {
+      .number = JobNumber(iteration.number()),
+      .dimensions = rule != nullptr ? static_cast<int>(rule->rule.length_count) : 0,
+      .sums = rule != nullptr && abi::SumsLengths(rule->rule)};
+  const uint32_t wanted = (1u << numbered.dimensions) - 1;
+  numbered.known = (iteration.valid() & wanted) == wanted;
+  numbered.redone = numbered.number < state.rank_next();
+  state.set_iterations(state.iterations() + 1);
+  // The event of a window comes within a few iterations, or is lost.
+  if (iteration.number() > kResultPatience)
+    traces.ForgetBefore(iteration.number() - kResultPatience);
+  if (!numbered.known) return numbered;
+  if (numbered.dimensions > 0) numbered.key.first = iteration.first_length();
+  if (numbered.dimensions > 1) numbered.key.second = iteration.second_length();
+  if (!numbered.sums) {
+    numbered.cold = seen.Add({numbered.key}, numbered.dimensions);
+  } else {
+    // That a sum is new says nothing: kernels run on the lengths of micro-batches.
+    numbered.micro_batches = MicroBatchesOf(iteration, rule->rule);
+  }
+  for (const MicroBatch& part : numbered.micro_batches)
+    numbered.cold |= seen.Add(part, numbered.dimensions);
+  const bool disturbed = iteration.distorted() || iteration.config_id() != abi::kConfigNone;
+  if (monitor && iteration.gpu_time() && !disturbed) {
+    const int64_t lengths[2] = {iteration.first_length(), iteration.second_length()};
+    monitor->OnTime(lengths, static_cast<uint64_t>(iteration.duration_ns()));
+  }
+  return numbered;
 }
 
 bool Process::uncounted() const {
@@ -108,7 +273,7 @@ bool Process::uncounted() const {
 
 int64_t Process::CountedTo() const {
   const int64_t next = state.missing_calls() > 0 ? state.missing_in() : builder.next_number();
-  return std::max(state.first_number(), next) - state.repeated();
+  return JobNumber(static_cast<uint64_t>(std::max(state.first_number(), next)));
 }
 
 bool Process::HasCupti() const {

@@ -1,8 +1,9 @@
-// Process: what a job keeps of one process. It decides nothing.
+// Process: what a job keeps of one process. It numbers the iterations of the process and applies
+// the records of its ring; what follows for the job is the job's to decide.
 //
-// What lasts is the row, the message `state`, and the parts that have a message of their own;
-// Save() joins them. A field that is added to the message is saved without further ado, and what is
-// not in it is learned again after a restart.
+// The row, the message `state` and the parts with a message of their own are stored: Save() joins
+// them. A field that is added to the message is stored without further code. The other members are
+// learned again after a restart.
 //
 // Threading: one thread at a time. Ownership: everything is its own.
 #ifndef DAEMON_JOBS_PROCESS_H_
@@ -16,6 +17,7 @@
 #include <string_view>
 #include <vector>
 
+#include "absl/types/span.h"
 #include "daemon/iterations/rule_monitor.h"
 #include "daemon/jobs/iteration_builder.h"
 #include "daemon/jobs/learning.h"
@@ -34,6 +36,29 @@
 
 namespace seqpoint::jobs {
 
+// What the reader of a ring counted so far.
+struct RingLosses {
+  uint64_t dropped = 0;
+  uint64_t events_dropped = 0;  // of these, boundaries, steps and other events
+  uint64_t lost = 0;
+  uint64_t rejected = 0;
+  uint64_t cupti_dropped = 0;
+  uint64_t invalid_timestamps = 0;
+  uint32_t clock_kind = 0;
+};
+
+// A finished iteration in the terms of the job.
+struct NumberedIteration {
+  int64_t number = 0;
+  int dimensions = 0;  // of a length
+  bool known = false;  // its lengths
+  Key key;             // 0 where no length is known
+  bool redone = false;
+  bool cold = false;                        // it has a length that is new to the process
+  bool sums = false;                        // lengths are sums over micro-batches
+  std::vector<MicroBatch> micro_batches{};  // of sums, where their lengths are known
+};
+
 struct Process {
   explicit Process(ProcessRow row);
 
@@ -46,21 +71,38 @@ struct Process {
   MeasurementTracker measurements;
   ResumeAlignment alignment;
 
-  // Not saved.
+  // Not stored.
   ProcessNames names;  // they have rows of their own
   SeenLengths seen;
   std::vector<StretchIteration> untimed;  // its last iterations, as far as they may be one stretch
   std::optional<iterations::RuleMonitor> monitor;  // while marking
   ArrivingKernels kernels;
   WallPace pace;             // of its iterations
-  int64_t last_call_ns = 0;  // API time of the last call that came
+  int64_t last_call_ns = 0;  // API time of the last call
   std::string learn_log;     // call records since the last commit
   abi::Control control = {};
   int64_t control_made = 0;  // ChangeTracker::controls() then; 0: it must be made again
 
   ProcessState Save() const;
-  // Without its learning, which needs the job's rule.
-  void Load(const ProcessState& saved);
+  // `rule` of the job; null: none.
+  void Load(const ProcessState& saved, const LearnedRule* rule);
+
+  // Learns a rule from here on, or verifies `rule`. Iterations are numbered from `first_number` on.
+  void StartLearning(int64_t first_number, const LearnedRule* rule);
+  // The rule does not fit any more.
+  void LearnAgain();
+  // True when the library and our own matcher agree: from here on the library marks alone.
+  bool StartMarking(const LearnedRule& rule);
+
+  // True when the host does the work itself.
+  bool OnData(absl::Span<const abi::DataRecord> records);
+  // True when a figure changed.
+  bool OnLosses(const RingLosses& losses);
+  // `count` calls will not come. True when iterations are counted by them.
+  bool OnCallsMissing(uint64_t count);
+  void OnBoundary(const FinishedIteration& iteration);
+  // The next iteration of the process; `rule`: null when there is none.
+  NumberedIteration Number(const FinishedIteration& iteration, const LearnedRule* rule);
 
   bool alive() const { return row.end_ns == 0; }
   // It trained, and its iterations are in the job's figures.
@@ -69,12 +111,16 @@ struct Process {
   bool uncounted() const;
   // Then all iterations of its rank before this number are known.
   int64_t CountedTo() const;
-  // As far as is known; without CUPTI there is nothing to measure.
+  // True while nothing else is known; without CUPTI nothing can be measured.
   bool HasCupti() const;
-  // Null when it was not told.
+  // Null when the library did not send it.
   const v1::Feature* FindFeature(abi::Feature feature) const;
-  // The number under which its trace segments hold the calls it is being learned from.
+  // The number under which its trace segments hold the calls that it is learned from.
   int64_t LearnLogNumber() const { return -(row.process_id + (state.learn_round() << 40)); }
+  // The job's number of an iteration of this process.
+  int64_t JobNumber(uint64_t number) const {
+    return static_cast<int64_t>(number) - state.repeated();
+  }
   void SetName(uint32_t id, const std::string& text);
   void SetLevel(uint8_t level);
   void CountRejected();

@@ -1,6 +1,6 @@
-// ProcessNames: the names that a process told, of kernels and of what NVTX marks.
+// ProcessNames: the names that a process sent, of kernels and of NVTX ranges and marks.
 //
-// Threading: one thread. Ownership: keeps the texts, at most kMaxNamesBytes of them.
+// Threading: one thread at a time. Ownership: keeps the texts, at most kMaxNamesBytes of them.
 #ifndef DAEMON_JOBS_PROCESS_NAMES_H_
 #define DAEMON_JOBS_PROCESS_NAMES_H_
 
@@ -15,7 +15,7 @@ namespace seqpoint::jobs {
 class ProcessNames {
  public:
   struct Name {
-    std::string text;  // empty: it was never told
+    std::string text;  // empty: it was not sent
     int kernel = -1;   // index in KernelStatistics; -1: not looked up yet
   };
 

@@ -82,8 +82,8 @@ Role ProcessTable::RoleOf(const Process& process) const {
   return role;
 }
 
-// Ranks that start together have the same first number, also when one of them had come further
-// than another before they were all started again, and when it is not known of each that it ended.
+// Ranks that start together have the same first number. This holds also when one rank had come
+// further than another before all were started again, and when the end of a process is not known.
 int64_t ProcessTable::FirstNumber(int32_t rank, const RankTable& ranks) const {
   const int64_t of_rank = ranks.NextNumber(rank);
   int64_t ended_ns = 0;
@@ -114,6 +114,16 @@ void ProcessTable::Place(Process& process, const RankTable& ranks,
   }
   state.set_aligning(state.first_number() > 0 || !state.overlaps().empty());
   process.learning->SetFirstNumber(state.first_number());
+}
+
+bool ProcessTable::StartsLikeEnded(const Process& process,
+                                   const std::vector<int64_t>& numbers) const {
+  return std::any_of(begin(), end(), [&](const auto& entry) {
+    const Process& other = *entry.second;
+    return other.state.ended_well() && other.row.rank == process.row.rank &&
+           std::count(numbers.begin(), numbers.end(),
+                      other.state.first_number() - other.state.repeated()) > 0;
+  });
 }
 
 std::vector<Process*> ProcessTable::Leave(const Process& process) const {

@@ -1,8 +1,9 @@
-// ProcessTable: the processes of a job by id, and the place of each among the job's iterations: by
-// its rank, and by who else has that.
+// ProcessTable: the processes of a job by id, and the place of each in the job, which follows from
+// its rank and from the other processes of that rank.
 //
-// Processes of one rank come one after the other when a run is resumed. Where they run at the same
-// time, the first that came and trains is counted and measured; the others are in the log alone.
+// When a run is resumed, the processes of a rank (its incarnations) come one after the other. Where
+// they run at the same time, the first that came and trains is counted and measured. The others are
+// concurrent: they are in the log alone.
 //
 // Threading: one thread at a time. Ownership: the processes.
 #ifndef DAEMON_JOBS_PROCESS_TABLE_H_
@@ -23,8 +24,8 @@ namespace seqpoint::jobs {
 
 enum class Role : uint8_t {
   kCounted,
-  kConcurrent,  // another one's training goes on
-  kOpen,        // one that came before it may still turn out to train
+  kConcurrent,  // another process of the rank trains
+  kOpen,        // an earlier process may still turn out to train
 };
 
 class ProcessTable {
@@ -36,33 +37,35 @@ class ProcessTable {
   bool empty() const { return processes_.empty(); }
   size_t size() const { return processes_.size(); }
   bool contains(int64_t process_id) const { return processes_.contains(process_id); }
-  Process& at(int64_t process_id) const { return *processes_.at(process_id); }
+  Process& at(int64_t process_id) { return *processes_.at(process_id); }
+  const Process& at(int64_t process_id) const { return *processes_.at(process_id); }
   Process& Add(std::unique_ptr<Process> process);
   void Clear() { processes_.clear(); }
 
   bool live() const;
   bool HasLive(int32_t rank) const;
-  // All have one rank.
+  // All processes have the same rank.
   bool one_rank() const;
   // Ranks of which a live process is counted.
   std::set<int32_t> LiveRanks() const;
   // Each live process' ring was read since the daemon started.
   bool all_read() const;
   int32_t NextIncarnation(int32_t rank) const;
-  // The process of each rank that came last, of those for which `counts` holds, where there are
-  // any.
+  // The last process of each rank: of those for which `counts` holds, where there are any.
   std::map<int32_t, const Process*> LastOfRanks(
       const std::function<bool(const Process&)>& counts) const;
 
-  // What the calls say counts, not how far the daemon is with each: the answer is that of the run.
+  // It depends on the records of the processes, not on how far the daemon is with reading each.
   Role RoleOf(const Process& process) const;
 
-  // Numbers the iterations of a process that had none from where its rank was, until it is known
-  // what it repeats. `gone`: processes that run no more, though their last records are not read
-  // yet.
+  // Numbers the iterations of a process that had none from its rank's next one on, until it is
+  // known which it repeats. `gone`: processes that do not run any more, though their last records
+  // are not read yet.
   void Place(Process& process, const RankTable& ranks, const std::set<int64_t>& gone) const;
-  // The process leaves the rank `before`. Returns those that were buffered only for it.
+  // The process has another rank now. Returns the processes that were buffered because of it alone.
   std::vector<Process*> Leave(const Process& process) const;
+  // Whether a process of the same rank that ended well started at one of `numbers`.
+  bool StartsLikeEnded(const Process& process, const std::vector<int64_t>& numbers) const;
 
  private:
   int64_t FirstNumber(int32_t rank, const RankTable& ranks) const;

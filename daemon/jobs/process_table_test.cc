@@ -102,7 +102,11 @@ TEST(RankTable, RanksThatNeverHadAnIterationDoNotWork) {
 }
 
 FinishedIteration Iteration(uint64_t number, int64_t length) {
-  return {.number = number, .length = {length, 0}, .valid = 1};
+  FinishedIteration iteration;
+  iteration.set_number(number);
+  iteration.set_first_length(length);
+  iteration.set_valid(1);
+  return iteration;
 }
 
 TEST(ResumeAlignment, WhatIsBufferedIsComparedOnceTheLogIsThere) {

@@ -7,14 +7,16 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "daemon/jobs/hello.h"
+#include "daemon/jobs/process_table.h"
 
 namespace seqpoint::jobs {
 namespace {
 
-// A run is resumed less often; of a sweep under one run id the first programs are forgotten.
+// More than a run is resumed; of a sweep under one run id the first programs are forgotten.
 constexpr size_t kMostEnds = 1'024;
 
-// By these a person or a scheduler stops a program that is in order.
+// A person or a scheduler stops a healthy program by these.
 bool IsStop(int32_t signal) {
   return signal == SIGINT || signal == SIGTERM || signal == SIGHUP || signal == SIGQUIT;
 }
@@ -32,6 +34,26 @@ const ProgramEnd* ProgramEnds::Find(const std::string& launch) const {
   const auto it = std::find_if(ends_.begin(), ends_.end(),
                                [&](const ProgramEnd& end) { return end.launch == launch; });
   return it == ends_.end() ? nullptr : &*it;
+}
+
+JobEnd ProgramEnds::EndOf(const ProcessTable& processes) const {
+  std::vector<LastProcess> ends;
+  // Earlier incarnations were resumed.
+  const auto last = processes.LastOfRanks([](const Process& process) { return process.counts(); });
+  for (const auto& [rank, process] : last) {
+    const bool gone = process->row.end_ns != 0;
+    ends.push_back({.launch = HelloField(process->row, "launch"),
+                    .lost = process->row.lost,
+                    .failed = gone && !process->row.lost && !process->state.ended_well()});
+  }
+  const ProgramEnd* const latest = ends_.empty() ? nullptr : &ends_.back();
+  const bool latest_came =
+      latest == nullptr || std::any_of(processes.begin(), processes.end(), [&](const auto& entry) {
+        return HelloField(entry.second->row, "launch") == latest->launch;
+      });
+  // A program of which no process trained ends the job, too.
+  if (!latest_came) ends.push_back({.launch = latest->launch});
+  return Judge(ends);
 }
 
 JobEnd ProgramEnds::Judge(const std::vector<LastProcess>& last) const {

@@ -6,7 +6,7 @@
 namespace seqpoint::jobs {
 namespace {
 
-constexpr double kChance = 1e-3;  // of one accidental place, in expectation
+constexpr double kChance = 1e-3;  // expected number of accidental places
 
 }  // namespace
 
@@ -21,7 +21,7 @@ ResumeAligner::ResumeAligner(int64_t begin, std::vector<KnownLengths> log)
   for (auto& [lengths, share] : log_share_) share = std::log(share / known);
   places_.resize(log_.size());
   for (size_t i = 0; i < places_.size(); ++i) places_[i].index = i;
-  // One length says nothing about the place.
+  // One length alone does not show the place.
   if (log_share_.size() < 2) Decide({});
 }
 

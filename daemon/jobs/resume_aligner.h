@@ -1,18 +1,18 @@
-// ResumeAligner: where in the job does a new incarnation go on?
+// ResumeAligner: finds the iteration of the job from which a new incarnation goes on.
 //
 // A run that is started again from a checkpoint repeats the iterations since that checkpoint, and
-// nobody says so. But the data order is the same, so the lengths of its first iterations are found
-// again in the log of the earlier incarnations:
+// sends nothing about it. The data order is the same, so that the log of the earlier incarnations
+// has the lengths of its first iterations:
 //
 //   log            12 40 33  7 25 61 18 | killed here
 //   new                       7 25 61 18 90 ...      => its first iteration is number 3, again
 //
-// A place counts when so many lengths in a row would hardly agree by chance (expected number of
-// such places below 1 in 1,000, from how often each length occurs). Of several places (the same
-// order in each epoch) the last is taken: checkpoints are recent. Without a place the incarnation
-// goes on where the log ends.
+// A place counts when so many lengths in a row hardly agree by chance: from how often each length
+// occurs, less than one such place in 1,000 is expected. The last of several places (the same order
+// in each epoch) is taken, as checkpoints are recent. Without a place the incarnation goes on where
+// the log ends.
 //
-// Threading: one thread. Ownership: keeps the log until it is destroyed.
+// Threading: one thread at a time. Ownership: keeps the log until it is decided.
 #ifndef DAEMON_JOBS_RESUME_ALIGNER_H_
 #define DAEMON_JOBS_RESUME_ALIGNER_H_
 
@@ -25,7 +25,7 @@
 
 namespace seqpoint::jobs {
 
-// One iteration's lengths; absent when they are not known.
+// The lengths of an iteration; absent when they are not known.
 using KnownLengths = std::optional<std::pair<int64_t, int64_t>>;
 
 class ResumeAligner {
@@ -44,12 +44,12 @@ class ResumeAligner {
   // ... and all numbers that it may have.
   const std::vector<int64_t>& places_found() const { return places_found_; }
 
-  // After so many iterations it is decided, whatever they were.
+  // It is decided after so many iterations at the latest.
   static constexpr size_t kMaxIterations = 64;
 
  private:
   struct Place {
-    size_t index;  // in the log, of the first iteration, if it is here
+    size_t index;  // in the log, of the first iteration
     double log_chance = 0;
   };
   void Decide(std::vector<int64_t> places_found);

@@ -1,6 +1,6 @@
 #include "daemon/jobs/resume_alignment.h"
 
-#include "daemon/jobs/state_codec.h"
+#include <utility>
 
 namespace seqpoint::jobs {
 
@@ -17,15 +17,15 @@ void ResumeAlignment::SetLog(int64_t begin, std::vector<KnownLengths> log, int d
 
 void ResumeAlignment::Feed(const FinishedIteration& iteration, int dimensions) {
   // Iterations whose records were lost happened all the same.
-  const uint64_t first = fed_to_ ? *fed_to_ + 1 : iteration.number;
-  for (uint64_t lost = first; lost < iteration.number && !aligner_->decided(); ++lost) {
+  const uint64_t first = fed_to_ ? *fed_to_ + 1 : iteration.number();
+  for (uint64_t lost = first; lost < iteration.number() && !aligner_->decided(); ++lost) {
     aligner_->Add(std::nullopt);
   }
-  fed_to_ = iteration.number;
+  fed_to_ = iteration.number();
   const uint32_t wanted = (1u << dimensions) - 1;
   KnownLengths lengths;
-  if (wanted != 0 && (iteration.valid & wanted) == wanted) {
-    lengths.emplace(iteration.length[0], dimensions > 1 ? iteration.length[1] : 0);
+  if (wanted != 0 && (iteration.valid() & wanted) == wanted) {
+    lengths.emplace(iteration.first_length(), dimensions > 1 ? iteration.second_length() : 0);
   }
   aligner_->Add(lengths);
 }
@@ -34,7 +34,7 @@ std::optional<int64_t> ResumeAlignment::Repeated() const {
   if (!aligner_ || buffered_.empty()) return std::nullopt;
   const std::optional<int64_t> number = aligner_->first_number();
   if (!number) return std::nullopt;
-  return static_cast<int64_t>(buffered_.front().number) - *number;
+  return static_cast<int64_t>(buffered_.front().number()) - *number;
 }
 
 std::vector<int64_t> ResumeAlignment::Places() const {
@@ -44,14 +44,6 @@ std::vector<int64_t> ResumeAlignment::Places() const {
 std::vector<FinishedIteration> ResumeAlignment::End() {
   aligner_.reset();
   return std::exchange(buffered_, {});
-}
-
-void ResumeAlignment::Save(google::protobuf::RepeatedPtrField<FinishedState>* to) const {
-  for (const FinishedIteration& iteration : buffered_) Encode(iteration, to->Add());
-}
-
-void ResumeAlignment::Load(const google::protobuf::RepeatedPtrField<FinishedState>& from) {
-  for (const FinishedState& iteration : from) buffered_.push_back(Decode(iteration));
 }
 
 }  // namespace seqpoint::jobs

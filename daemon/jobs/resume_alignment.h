@@ -1,5 +1,5 @@
-// ResumeAlignment: buffers the first iterations of a process until it is known which of its rank's
-// iterations they repeat (ResumeAligner), or that they repeat none.
+// ResumeAlignment: buffers the first iterations of a process until it is known which iterations of
+// its rank they repeat, if any (ResumeAligner).
 //
 // Threading: one thread at a time. Ownership: the buffered iterations and the log.
 #ifndef DAEMON_JOBS_RESUME_ALIGNMENT_H_
@@ -28,22 +28,22 @@ class ResumeAlignment {
   bool buffers() const { return !buffered_.empty(); }
   bool full() const { return buffered_.size() >= ResumeAligner::kMaxIterations; }
   bool decided() const { return aligner_ && aligner_->decided(); }
-  // How many iterations the process did again, where that is decided; `places`: see ResumeAligner.
+  // How many iterations the process did again; nothing while it is not decided, or for none.
   std::optional<int64_t> Repeated() const;
-  std::vector<int64_t> Places() const;
+  std::vector<int64_t> Places() const;  // ResumeAligner::places_found()
 
-  // It is over. Returns what was buffered.
+  // It is over. Returns the buffered iterations.
   std::vector<FinishedIteration> End();
 
-  void Save(google::protobuf::RepeatedPtrField<FinishedState>* to) const;
-  void Load(const google::protobuf::RepeatedPtrField<FinishedState>& from);
+  const std::vector<FinishedIteration>& buffered() const { return buffered_; }
+  void Load(std::vector<FinishedIteration> buffered) { buffered_ = std::move(buffered); }
 
  private:
   void Feed(const FinishedIteration& iteration, int dimensions);
 
   std::vector<FinishedIteration> buffered_;
   std::optional<ResumeAligner> aligner_;  // once the log is there
-  std::optional<uint64_t> fed_to_;        // number of the last iteration that it was given
+  std::optional<uint64_t> fed_to_;        // number of the last iteration that the aligner has
 };
 
 }  // namespace seqpoint::jobs

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "daemon/base/status_macros.h"
 #include "daemon/jobs/cumulative_rounder.h"
 
 namespace seqpoint::jobs {
@@ -34,14 +35,14 @@ absl::Status RunEngine::SetHorizon(Horizon horizon) {
   if (horizon.kind == Horizon::Kind::kIterations) {
     return current_.SetHorizon(Horizon::Iterations(left));
   }
-  // Which lengths the closed engines had is not known in today's keys: as many of each as come on
-  // average are left.
+  // The lengths of the closed engines are not known in the current keys: of each length the average
+  // number is left.
   const double share = static_cast<double>(left) / static_cast<double>(horizon.iterations);
   CumulativeRounder round;
   for (KeyCount& entry : horizon.histogram) {
     entry.count = round.Next(static_cast<double>(entry.count) * share);
   }
-  // Nor which lengths their micro-batches had (and a Distribution has none).
+  // The same holds for the lengths of their micro-batches (and a Distribution has none).
   std::erase_if(horizon.histogram, [](const KeyCount& entry) { return entry.count == 0; });
   if (horizon.histogram.empty()) return current_.SetHorizon(Horizon::Iterations(left));
   return current_.SetHorizon(Horizon::Distribution(std::move(horizon.histogram)));
@@ -117,11 +118,11 @@ absl::StatusOr<Projection> RunEngine::ProjectStatistics(uint32_t set, absl::Span
     if (engine.Totals().iterations == 0) continue;
     const absl::StatusOr<Projection> part =
         engine.ProjectStatistics(set, indices, confidence, kind);
-    // Measured then, and there was none of it.
+    // It was measured, and no kernel had this index.
     if (absl::IsOutOfRange(part.status())) continue;
     if (!part.ok()) {
       return absl::FailedPreconditionError(absl::StrCat(
-          "the rule was learned anew, and of the ", engine.Totals().iterations,
+          "the rule was learned again, and of the ", engine.Totals().iterations,
           " iterations before that none was measured for this: ", part.status().message()));
     }
     AddClosed(*sum, *part);
@@ -138,17 +139,14 @@ RunEngine RunEngine::Copy() const {
 }
 
 absl::Status RunEngine::Restore(std::string_view state) {
-  absl::StatusOr<OnlineEngine> engine = ParseEngine(state);
-  if (!engine.ok()) return engine.status();
-  current_ = *std::move(engine);
+  SEQPOINT_ASSIGN_OR_RETURN(current_, ParseEngine(state));
   return absl::OkStatus();
 }
 
 absl::Status RunEngine::RestoreClosed(std::string_view state) {
-  absl::StatusOr<OnlineEngine> engine = ParseEngine(state);
-  if (!engine.ok()) return engine.status();
-  closed_iterations_ += static_cast<int64_t>(engine->Totals().iterations);
-  closed_.push_back(*std::move(engine));
+  SEQPOINT_ASSIGN_OR_RETURN(OnlineEngine engine, ParseEngine(state));
+  closed_iterations_ += static_cast<int64_t>(engine.Totals().iterations);
+  closed_.push_back(std::move(engine));
   return absl::OkStatus();
 }
 

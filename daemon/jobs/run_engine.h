@@ -1,9 +1,9 @@
-// RunEngine: the engine of a job whose rule may be learned anew.
+// RunEngine: the engine of a job whose rule may change.
 //
-// An engine's keys mean something under one rule only. When another rule takes over, the engine of
-// the first is closed: its iterations are facts of the run so far, and a new engine, with keys of
-// its own, projects the rest. Totals and sums are over all of them, with independent errors; what
-// one iteration costs, the SeqPoints and the plan are the current one's.
+// The keys of an engine belong to one rule. When another rule is learned, the engine is closed: its
+// iterations stay part of the run so far, and a new engine with keys of its own projects the rest.
+// Totals and sums are over all engines, with independent errors. The cost of one iteration, the
+// SeqPoints and the plan are those of the current engine.
 //
 // Threading: one thread at a time. Ownership: its engines.
 #ifndef DAEMON_JOBS_RUN_ENGINE_H_
@@ -23,18 +23,18 @@ namespace seqpoint::jobs {
 
 class RunEngine {
  public:
-  // The current engine notes its calls (OnlineEngine::TakeCalls) from its beginning.
+  // The current engine notes its calls (OnlineEngine::TakeCalls) from its start.
   RunEngine() { current_.KeepCalls(); }
 
   OnlineEngine& current() { return current_; }
   const OnlineEngine& current() const { return current_; }
 
-  // Another rule from here on. The horizon must be set again.
+  // Another rule holds from here on. The horizon must be set again.
   void Close();
   int closed() const { return static_cast<int>(closed_.size()); }
   int64_t closed_iterations() const { return closed_iterations_; }
 
-  // Of the whole run; the current engine is given what is left of it.
+  // `horizon`: of the whole run; the current engine gets the rest of it.
   absl::Status SetHorizon(Horizon horizon);
 
   EngineTotals Totals() const;  // unique keys: of the current rule

@@ -15,7 +15,7 @@ namespace {
 
 // Steps of an epoch of so many forward passes.
 int64_t StepsOf(int64_t batches, int64_t micro_batches, int64_t data_parallel) {
-  // The usual samplers give every rank as many batches, some of them twice.
+  // The usual samplers give every rank the same number of batches, and some batches twice.
   return (batches + data_parallel - 1) / data_parallel / micro_batches;
 }
 
@@ -47,7 +47,7 @@ std::map<Lengths, int64_t> IterationLengths(const v1::Horizon& horizon, int64_t 
     counts[{entry.lengths(0), second}] += entry.count();
     total += entry.count();
   }
-  // With fewer batches than ranks one step has what there is.
+  // With fewer batches than ranks there is one step.
   data_parallel =
       std::clamp<int64_t>(data_parallel, 1, std::max<int64_t>(total / micro_batches, 1));
   const int64_t group = micro_batches * data_parallel;
@@ -93,7 +93,7 @@ int GivenDimensions(const v1::Horizon& horizon) {
 }
 
 absl::Status CheckHorizon(const v1::Horizon& horizon) {
-  constexpr int kMostLengths = 1 << 18;  // what an engine can tell apart
+  constexpr int kMostLengths = 1 << 18;  // that an engine can distinguish
   if (horizon.histogram_size() > kMostLengths) {
     return absl::InvalidArgumentError(absl::StrCat(
         "horizon.histogram: ", horizon.histogram_size(), " different lengths, more than ",

@@ -1,8 +1,9 @@
-// The run that the user described (v1::Horizon: iterations, or the lengths of the batches), in
-// steps of the job.
+// The run that the user described (v1::Horizon: iterations, or the lengths of the batches) in steps
+// of the job.
 //
-// The user's batches are forward passes: with gradient accumulation a rank's lengths are sums over
-// micro-batches, and a step's lengths are the largest of the ranks that have data of their own.
+// The user's batches are forward passes. With gradient accumulation the lengths of a rank are sums
+// over micro-batches. The lengths of a step are the largest of the ranks that have data of their
+// own.
 //
 // Threading: free functions. Ownership: values.
 #ifndef DAEMON_JOBS_RUN_SCHEDULE_H_
@@ -24,26 +25,26 @@ namespace seqpoint::jobs {
 inline constexpr int64_t kMostIterations = int64_t{1} << 50;  // what an engine can count
 inline constexpr int64_t kMostRanks = 1 << 16;                // more is a mistake
 
-// How the job's iterations are made of the user's batches, as far as it is known now.
+// How many of the user's batches make an iteration, as far as it is known now.
 struct RunShape {
   const iterations::LearnedRule* rule = nullptr;  // null: none
   bool imported = false;                          // its lengths are the user's own
-  // What the processes said of the batches that an iteration takes (abi::BatchesCode), and why.
+  // How many batches an iteration takes, as the processes sent it (abi::BatchesCode), and why.
   uint32_t batches = 0;
   std::string batches_message;
   MicroBatches micro_batches;  // so far
   int64_t working_ranks = 1;   // that had iterations, of those that started together last
   int64_t world_size = 1;      // those that started, and may be elsewhere
-  bool several_ranks = false;  // the job's steps and the ranks' iterations are two things
+  bool several_ranks = false;  // steps are made of the iterations of several ranks
 
   int dimensions() const;               // of a length
-  uint32_t SummedMicroBatches() const;  // whose lengths an iteration's is the sum of
+  uint32_t SummedMicroBatches() const;  // in the length of an iteration
   uint32_t SummedBatches() const;       // of the user's, likewise
 };
 
 using Lengths = std::array<int64_t, 2>;
 
-// InvalidArgument: what no run can be.
+// InvalidArgument: no run can be so.
 absl::Status CheckHorizon(const v1::Horizon& horizon);
 
 // Different batches in a step: ranks that have data of their own.
@@ -52,14 +53,14 @@ int64_t DataParallel(const v1::Horizon& horizon, const RunShape& shape);
 // Steps of the run; 0: unknown.
 int64_t RunIterations(const v1::Horizon& horizon, const RunShape& shape);
 
-// How often each pair of lengths comes in an epoch's steps. Batches are put together at random (by
-// the same draws each time), or in order of length where those of a step are alike.
+// How often each pair of lengths occurs in the steps of an epoch. Batches are put together at
+// random (by the same draws each time), or in order of length where those of a step are alike.
 std::map<Lengths, int64_t> IterationLengths(const v1::Horizon& horizon, int64_t micro_batches,
                                             int64_t data_parallel);
 
 Histogram1 Marginal(const std::map<Lengths, int64_t>& lengths, int dimension);
 
-// Of the user's lengths; 0: none were given.
+// The dimensions of the user's lengths; 0: none were given.
 int GivenDimensions(const v1::Horizon& horizon);
 
 }  // namespace seqpoint::jobs

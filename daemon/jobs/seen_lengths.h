@@ -1,5 +1,5 @@
-// SeenLengths: the lengths that a process had. The first iteration of a length takes longer, and
-// stands for no other.
+// SeenLengths: the lengths that a process had. The first iteration of a length is cold: it takes
+// longer, and is no sample of the others.
 //
 // Threading: one thread at a time. Ownership: values only.
 #ifndef DAEMON_JOBS_SEEN_LENGTHS_H_
@@ -14,7 +14,7 @@ namespace seqpoint::jobs {
 
 class SeenLengths {
  public:
-  // True when one of its lengths is new in its place of an iteration.
+  // True when one of its lengths is new at its place in an iteration.
   bool Add(const MicroBatch& part, int dimensions) {
     auto* const seen = seen_[static_cast<size_t>(part.kind)];
     bool first = false;
@@ -22,12 +22,12 @@ class SeenLengths {
     if (dimensions > 1) first |= seen[1].insert(part.key.second).second;
     return first;
   }
-  // The first dimension of a whole iteration.
+  // `length`: the first dimension of a whole iteration.
   bool Contains(int64_t length) const { return seen_[0][0].contains(length); }
   void Clear() {
     for (auto& seen : seen_) seen[0].clear(), seen[1].clear();
   }
-  // Those of the job's other processes.
+  // Adds the lengths that the engine saw of the job's processes.
   void Load(const OnlineEngine& engine) {
     for (int kind = 0; kind < kKinds; ++kind) {
       for (int i = 0; i < 2; ++i) {

@@ -10,11 +10,13 @@ namespace {
 constexpr int64_t kSecond = 1'000'000'000;
 
 Step Did(int64_t number, int64_t length, int64_t duration_ns) {
-  return {.number = number,
-          .key = {length, 0},
-          .key_known = true,
-          .duration_ns = duration_ns,
-          .boundary_ns = number * kSecond};
+  Step step;
+  step.set_number(number);
+  step.set_first_length(length);
+  step.set_known(true);
+  step.set_duration_ns(duration_ns);
+  step.set_boundary_ns(number * kSecond);
+  return step;
 }
 
 TEST(StepBuilder, AStepIsAsLongAsItsSlowestRankAndHasTheLongestLength) {
@@ -25,44 +27,45 @@ TEST(StepBuilder, AStepIsAsLongAsItsSlowestRankAndHasTheLongestLength) {
   steps.Add(2, Did(0, 40, 290));
   const std::vector<Step> taken = steps.TakeSteps({0, 1, 2});
   ASSERT_EQ(taken.size(), 1u);
-  EXPECT_EQ(taken[0].number, 0);
-  EXPECT_EQ(taken[0].key.first, 50);
-  EXPECT_EQ(taken[0].duration_ns, 310);
-  EXPECT_FALSE(taken[0].measured);
+  EXPECT_EQ(taken[0].number(), 0);
+  EXPECT_EQ(taken[0].first_length(), 50);
+  EXPECT_EQ(taken[0].duration_ns(), 310);
+  EXPECT_FALSE(taken[0].measured());
 }
 
 TEST(StepBuilder, WhatHappensToOneRankHappensToTheStep) {
   StepBuilder steps;
   Step measured = Did(0, 30, 300);
-  measured.measured = true;
+  measured.set_measured(true);
   Step unknown = Did(0, 0, 0);
-  unknown.key_known = false;
+  unknown.set_known(false);
   steps.Add(0, Did(0, 30, 300));
   steps.Add(1, measured);
   steps.Add(2, unknown);
   const std::vector<Step> taken = steps.TakeSteps({0, 1, 2});
   ASSERT_EQ(taken.size(), 1u);
-  EXPECT_TRUE(taken[0].measured);
-  EXPECT_FALSE(taken[0].key_known);
-  EXPECT_EQ(taken[0].key, Key{});
-  EXPECT_EQ(taken[0].duration_ns, 0);
+  EXPECT_TRUE(taken[0].measured());
+  EXPECT_FALSE(taken[0].known());
+  EXPECT_EQ(taken[0].first_length(), 0);
+  EXPECT_EQ(taken[0].second_length(), 0);
+  EXPECT_EQ(taken[0].duration_ns(), 0);
 }
 
 TEST(StepBuilder, TheLastStepIsKnownUntilThoseOfAllRanks) {
   StepBuilder steps;
   Step last = Did(0, 30, 300);
-  last.rest_ns = 7;
+  last.set_rest_ns(7);
   steps.Add(0, last);
-  last.rest_ns = 9;
-  last.duration_ns = 310;
+  last.set_rest_ns(9);
+  last.set_duration_ns(310);
   steps.Add(1, last);
   StepBuilder loaded;
   loaded.Load(steps.Save());
   for (StepBuilder* builder : {&steps, &loaded}) {
     const std::vector<Step> taken = builder->TakeSteps({});
     ASSERT_EQ(taken.size(), 1u);
-    EXPECT_EQ(taken[0].duration_ns, 310);
-    EXPECT_EQ(taken[0].rest_ns, 9);
+    EXPECT_EQ(taken[0].duration_ns(), 310);
+    EXPECT_EQ(taken[0].rest_ns(), 9);
   }
 }
 
@@ -73,9 +76,9 @@ TEST(StepBuilder, ARankWhoseRecordWasLostIsNotWaitedForOnceItIsFurther) {
   steps.Add(1, Did(1, 32, 302));
   const std::vector<Step> taken = steps.TakeSteps({0, 1});
   ASSERT_EQ(taken.size(), 2u);
-  EXPECT_EQ(taken[0].duration_ns, 0);  // how long the other one took, nobody knows
-  EXPECT_EQ(taken[1].duration_ns, 302);
-  EXPECT_EQ(taken[1].key.first, 32);
+  EXPECT_EQ(taken[0].duration_ns(), 0);  // how long the other one took, nobody knows
+  EXPECT_EQ(taken[1].duration_ns(), 302);
+  EXPECT_EQ(taken[1].first_length(), 32);
 }
 
 TEST(StepBuilder, StepsThatNoRankReportedHappenedAllTheSame) {
@@ -86,9 +89,9 @@ TEST(StepBuilder, StepsThatNoRankReportedHappenedAllTheSame) {
   }
   const std::vector<Step> taken = steps.TakeSteps({0, 1});
   ASSERT_EQ(taken.size(), 4u);
-  EXPECT_EQ(taken[1].number, 5);
-  EXPECT_EQ(taken[1].duration_ns, 0);
-  EXPECT_EQ(taken[3].number, 7);
+  EXPECT_EQ(taken[1].number(), 5);
+  EXPECT_EQ(taken[1].duration_ns(), 0);
+  EXPECT_EQ(taken[3].number(), 7);
 }
 
 TEST(StepBuilder, ARankThatIsGoneIsNotWaitedFor) {
@@ -119,14 +122,14 @@ TEST(StepBuilder, ARankThatNeverIteratesIsWaitedForAWhileOnly) {
   steps.Add(9, Did(200, 60, 600));
   const std::vector<Step> last = steps.TakeSteps({0, 9});
   ASSERT_EQ(last.size(), 1u);
-  EXPECT_EQ(last[0].duration_ns, 600);
+  EXPECT_EQ(last[0].duration_ns(), 600);
 }
 
 TEST(StepBuilder, ManyShortStepsAheadAreNoReasonToLeaveARankBehind) {
   StepBuilder steps;
   for (int64_t i = 0; i < 1000; ++i) {
     Step step = Did(i, 30, 300);
-    step.boundary_ns = i * 1'000'000;  // one second in all: its records are still under way
+    step.set_boundary_ns(i * 1'000'000);  // one second in all: its records are still under way
     steps.Add(0, step);
   }
   EXPECT_TRUE(steps.TakeSteps({0, 1}).empty());
@@ -166,9 +169,9 @@ TEST(StepBuilder, AStepThatLacksARankSaysNothingOfTime) {
     for (const Step& step : steps.TakeSteps({0, 1})) taken.push_back(step);
   }
   ASSERT_EQ(taken.size(), 300u);
-  EXPECT_EQ(taken[9].duration_ns, 500);
-  EXPECT_EQ(taken[10].duration_ns, 0);
-  EXPECT_FALSE(taken[10].key_known);
+  EXPECT_EQ(taken[9].duration_ns(), 500);
+  EXPECT_EQ(taken[10].duration_ns(), 0);
+  EXPECT_FALSE(taken[10].known());
   steps.Add(1, Did(10, 50, 500));
   EXPECT_EQ(steps.late(), 1);
 }
@@ -192,7 +195,7 @@ TEST(StepBuilder, NoRankIsGivenUpBeforeAllWereHeardAgain) {
   for (int64_t i = 0; i < 1000; ++i) steps.Add(1, Did(i, 40, 400));
   const std::vector<Step> taken = steps.TakeSteps({0, 1});
   ASSERT_EQ(taken.size(), 1000u);
-  EXPECT_EQ(taken[0].duration_ns, 400);
+  EXPECT_EQ(taken[0].duration_ns(), 400);
   EXPECT_EQ(steps.late(), 0);
 }
 
@@ -203,13 +206,13 @@ TEST(StepBuilder, GoesOnFromItsState) {
   steps.TakeSteps({0, 1});
   StepBuilder other;
   other.Load(steps.Save());
-  EXPECT_EQ(other.Save().SerializeAsString(), steps.Save().SerializeAsString());
+  EXPECT_EQ(other.Save().DebugString(), steps.Save().DebugString());
   for (int64_t i = 5; i < 8; ++i) other.Add(1, Did(i, 33, 250));
   const std::vector<Step> taken = other.TakeSteps({0, 1});
   ASSERT_EQ(taken.size(), 3u);
-  EXPECT_EQ(taken[0].key.first, 35);
-  EXPECT_EQ(taken[2].duration_ns, 307);
-  EXPECT_EQ(taken[2].key.first, 37);
+  EXPECT_EQ(taken[0].first_length(), 35);
+  EXPECT_EQ(taken[2].duration_ns(), 307);
+  EXPECT_EQ(taken[2].first_length(), 37);
 }
 
 }  // namespace

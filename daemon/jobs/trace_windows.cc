@@ -8,9 +8,9 @@ namespace seqpoint::jobs {
 namespace {
 
 constexpr size_t kMaxOpenRecords = 1 << 21;   // of an open window
-constexpr size_t kMaxStrayRecords = 1 << 16;  // others, whose window may not have been heard of yet
+constexpr size_t kMaxStrayRecords = 1 << 16;  // others: the event of their window may still come
 
-// Every trace record has its start at the same place.
+// Every trace record has its start at the same offset.
 int64_t StartOf(const abi::DataRecord& record) {
   return static_cast<int64_t>(record.kernel.start_ns);
 }
@@ -41,25 +41,25 @@ std::optional<TraceWindows::Work> TraceWindows::Take(bool ended) {
   open_.erase(window.number);
   Work work = {.number = window.number};
   std::vector<abi::DataRecord> rest;
-  size_t rest_saved = 0;
+  size_t rest_stored = 0;
   for (size_t i = 0; i < pending_.size(); ++i) {
     const abi::DataRecord& record = pending_[i];
     if (window.Has(StartOf(record))) {
       work.records.push_back(record);
-      if (i >= saved_) Append(record, work.unsaved);
+      if (i >= stored_) Append(record, work.unstored);
     } else if (StartOf(record) > window.end_ns || tracing()) {
       rest.push_back(record);
-      if (i < saved_) ++rest_saved;
+      if (i < stored_) ++rest_stored;
     }
   }
   pending_ = std::move(rest);
-  saved_ = rest_saved;
+  stored_ = rest_stored;
   return work;
 }
 
-std::map<uint64_t, std::string> TraceWindows::TakeUnsaved(uint64_t next_number) {
-  std::map<uint64_t, std::string> unsaved;
-  if (saved_ < pending_.size() && (tracing() || !open_.empty())) {
+std::map<uint64_t, std::string> TraceWindows::TakeUnstored(uint64_t next_number) {
+  std::map<uint64_t, std::string> unstored;
+  if (stored_ < pending_.size() && (tracing() || !open_.empty())) {
     // The window that is open: its event is not here yet.
     const auto first_open = std::find_if(open_.begin(), open_.end(), [&](uint64_t number) {
       return std::none_of(closed_.begin(), closed_.end(),
@@ -72,24 +72,24 @@ std::map<uint64_t, std::string> TraceWindows::TakeUnsaved(uint64_t next_number) 
       open = next_number;
     }
     const auto stray = std::stable_partition(
-        pending_.begin() + static_cast<ptrdiff_t>(saved_), pending_.end(),
+        pending_.begin() + static_cast<ptrdiff_t>(stored_), pending_.end(),
         [&](const abi::DataRecord& record) {
           const auto window = std::find_if(closed_.begin(), closed_.end(),
                                            [&](const Window& w) { return w.Has(StartOf(record)); });
           if (window == closed_.end() && !open) return false;
-          Append(record, unsaved[window != closed_.end() ? window->number : *open]);
+          Append(record, unstored[window != closed_.end() ? window->number : *open]);
           return true;
         });
-    saved_ = static_cast<size_t>(stray - pending_.begin());
+    stored_ = static_cast<size_t>(stray - pending_.begin());
   }
   was_tracing_ = false;
   const size_t limit = open_.empty() ? kMaxStrayRecords : kMaxOpenRecords;
   if (pending_.size() > 2 * limit) {
     const size_t surplus = pending_.size() - limit;
     pending_.erase(pending_.begin(), pending_.begin() + static_cast<ptrdiff_t>(surplus));
-    saved_ -= std::min(saved_, surplus);
+    stored_ -= std::min(stored_, surplus);
   }
-  return unsaved;
+  return unstored;
 }
 
 void TraceWindows::Restore(std::string_view records) {
@@ -97,7 +97,7 @@ void TraceWindows::Restore(std::string_view records) {
   const size_t before = pending_.size();
   pending_.resize(before + count);
   std::memcpy(pending_.data() + before, records.data(), count * sizeof(abi::DataRecord));
-  saved_ = pending_.size();
+  stored_ = pending_.size();
 }
 
 void TraceWindows::Save(TraceWindowsState* to) const {

@@ -26,7 +26,7 @@ TEST(TraceWindows, WorkBelongsToTheWindowInWhichItBegan) {
   ASSERT_TRUE(work);
   EXPECT_EQ(work->number, 7u);
   EXPECT_EQ(work->records.size(), 3u);
-  EXPECT_EQ(work->unsaved.size(), 3 * sizeof(abi::DataRecord));
+  EXPECT_EQ(work->unstored.size(), 3 * sizeof(abi::DataRecord));
   EXPECT_FALSE(windows.IsOpen(7));
   EXPECT_FALSE(windows.Take(false));
 }
@@ -46,10 +46,10 @@ TEST(TraceWindows, WhatWasStoredComesBackAndIsNotStoredAgain) {
     TraceWindows windows;
     windows.Open(7);
     windows.Add(Kernel(100));
-    auto unsaved = windows.TakeUnsaved(8);
-    ASSERT_EQ(unsaved.size(), 1u);
-    stored = unsaved.at(7);
-    EXPECT_TRUE(windows.TakeUnsaved(8).empty());
+    auto unstored = windows.TakeUnstored(8);
+    ASSERT_EQ(unstored.size(), 1u);
+    stored = unstored.at(7);
+    EXPECT_TRUE(windows.TakeUnstored(8).empty());
     windows.Save(&state);
   }
   TraceWindows windows;
@@ -60,23 +60,23 @@ TEST(TraceWindows, WhatWasStoredComesBackAndIsNotStoredAgain) {
   const auto work = windows.Take(/*ended=*/true);
   ASSERT_TRUE(work);
   EXPECT_EQ(work->records.size(), 2u);
-  EXPECT_EQ(work->unsaved.size(), sizeof(abi::DataRecord));
+  EXPECT_EQ(work->unstored.size(), sizeof(abi::DataRecord));
 }
 
 TEST(TraceWindows, WhileEverythingIsTracedAllWorkIsStoredWithTheOpenIteration) {
   TraceWindows windows;
   windows.Add(Kernel(50));
-  EXPECT_TRUE(windows.TakeUnsaved(3).empty()) << "a stray record";
+  EXPECT_TRUE(windows.TakeUnstored(3).empty()) << "a stray record";
   windows.SetTracing(true);
   windows.Add(Kernel(100));
-  auto unsaved = windows.TakeUnsaved(3);
-  ASSERT_TRUE(unsaved.contains(3));
-  EXPECT_EQ(unsaved.at(3).size(), 2 * sizeof(abi::DataRecord));
+  auto unstored = windows.TakeUnstored(3);
+  ASSERT_TRUE(unstored.contains(3));
+  EXPECT_EQ(unstored.at(3).size(), 2 * sizeof(abi::DataRecord));
   windows.SetTracing(false);
   windows.Add(Kernel(110));
-  EXPECT_EQ(windows.TakeUnsaved(4).size(), 1u) << "until the commit it was";
+  EXPECT_EQ(windows.TakeUnstored(4).size(), 1u) << "until the commit it was";
   windows.Add(Kernel(120));
-  EXPECT_TRUE(windows.TakeUnsaved(4).empty());
+  EXPECT_TRUE(windows.TakeUnstored(4).empty());
 }
 
 TEST(TraceWindows, ALostEndIsForgotten) {

@@ -31,6 +31,10 @@ int32_t RankOf(const ingest::AcceptedProcess& process) {
   return absl::SimpleAtoi(Field(process, "rank"), &rank) && rank >= 0 ? rank : 0;
 }
 
+bool StillRuns(const ProcessRow& process) {
+  return ingest::StillRuns(process.pid, process.identity);
+}
+
 }  // namespace
 
 struct Connections::Connection final : public ingest::RingSink {
@@ -78,7 +82,7 @@ absl::Status Connections::Resume(const ProcessRow& known, const ingest::Accepted
                                  Connection& connection) {
   const auto job = registry_.Find(known.job_id);
   if (!job.ok()) return job.status();
-  if (!(*job)->HasProcess(known.process_id)) {
+  if (!(*job)->processes().contains(known.process_id)) {
     return absl::DataLossError(absl::StrCat(
         "process ", process.pid, " belongs to job ", (*job)->row().name, "@", (*job)->row().run_id,
         ", whose stored state cannot be read; start it under another run id"));
@@ -110,11 +114,11 @@ absl::Status Connections::Join(const ingest::AcceptedProcess& process, Connectio
                  .text = process.text,
                  .start_ns = static_cast<int64_t>(process.reader->created_real_ns()),
                  .identity = ingest::ProcessIdentity(process.pid)};
-  row.incarnation = connection.job->NextIncarnation(row.rank);
+  row.incarnation = connection.job->processes().NextIncarnation(row.rank);
   connection.process_id = row.process_id;
   std::set<int64_t> gone;  // their ends may not have been read yet
-  for (const auto& [id, pid] : connection.job->LiveProcesses()) {
-    if (!ingest::StillRuns(pid, connection.job->Identity(id))) gone.insert(id);
+  for (const auto& [id, other] : connection.job->processes()) {
+    if (other->alive() && !StillRuns(other->row)) gone.insert(id);
   }
   connection.job->AddProcess(row, gone);
   return absl::OkStatus();
@@ -197,9 +201,8 @@ void Connections::EndVanished() {
   std::set<int64_t> connected;
   for (const auto& connection : connections_) connected.insert(connection->process_id);
   for (const auto& [id, job] : registry_.loaded()) {
-    for (const auto& [process_id, pid] : job->LiveProcesses()) {
-      if (connected.contains(process_id)) continue;
-      if (ingest::StillRuns(pid, job->Identity(process_id))) continue;
+    for (const auto& [process_id, process] : job->processes()) {
+      if (!process->alive() || connected.contains(process_id) || StillRuns(process->row)) continue;
       job->OnProcessEnd(process_id, /*orderly=*/false, clock_.WallNs());
     }
   }

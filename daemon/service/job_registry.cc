@@ -26,15 +26,10 @@ absl::StatusOr<std::string> ReadTraceOf(Store& store, const ProcessRow& process,
 
 // The calls and traces that a live process is still in.
 absl::Status RestoreOpenTraces(Store& store, const ProcessRow& process, jobs::Job& job) {
-  if (const std::optional<int64_t> number = job.LearnLog(process.process_id)) {
-    const auto records = ReadTraceOf(store, process, *number);
-    if (!records.ok()) return records.status();
-    job.RestoreLearnLog(process.process_id, *records);
-  }
-  for (const int64_t number : job.OpenTraces(process.process_id)) {
+  for (const int64_t number : job.WantedSegments(process.process_id)) {
     const auto records = ReadTraceOf(store, process, number);
     if (!records.ok()) return records.status();
-    job.RestoreTrace(process.process_id, *records);
+    job.RestoreSegment(process.process_id, number, *records);
   }
   return absl::OkStatus();
 }
@@ -65,7 +60,7 @@ absl::StatusOr<SharedJob> ReadStoredJob(Store& store, const JobRow& row,
     spdlog::error("{}", std::string(status.message()));
   }
   for (const ProcessRow& process : *processes) {
-    if (process.end_ns != 0 || !job->HasProcess(process.process_id)) continue;
+    if (process.end_ns != 0 || !job->processes().contains(process.process_id)) continue;
     absl::Status status = RestoreOpenTraces(store, process, *job);
     if (!status.ok()) return status;
   }

@@ -1,0 +1,179 @@
+// Where a job's iterations begin, how long they are and what they take.
+#include <memory>
+#include <string>
+
+#include "daemon/jobs/job_test_util.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace seqpoint::jobs {
+namespace {
+
+TEST(Job, FindsEveryIterationWithItsLengthAndTime) {
+  Job job(Row(), {});
+  FakeProcess process(1);
+  job.AddProcess(TrainingProcess());
+  process.Connect(job, 7);
+  FakeStore store;
+  for (int i = 0; i < 400; ++i) {
+    process.Iterate();
+    store.Take(job);
+  }
+  EXPECT_EQ(job.Describe(true).state(), v1::JOB_STATE_MARKING);
+  job.OnProcessEnd(7, true, 1);
+  store.Take(job);
+  EXPECT_EQ(job.Describe(true).state(), v1::JOB_STATE_ENDED);
+  ASSERT_EQ(store.iterations.size(), process.truth.size())
+      << job.Describe(true).rule().DebugString();
+  for (const auto& [number, row] : store.iterations) {
+    const auto& truth = process.truth[static_cast<size_t>(number)];
+    ASSERT_EQ(row.length_count, 1) << number;
+    EXPECT_EQ(LengthOf(job, row), truth.length) << number;
+    if (number + 1 < static_cast<int64_t>(process.truth.size())) {
+      EXPECT_NEAR(static_cast<double>(row.duration_ns), static_cast<double>(truth.time_ns), 10)
+          << number;
+    }
+  }
+}
+
+TEST(Job, ALoopThatChangesIsLearnedAnew) {
+  for (const bool restart : {false, true}) {
+    auto job = std::make_unique<Job>(Row(), JobOptions{});
+    FakeProcess process(6);
+    job->AddProcess(TrainingProcess());
+    process.Connect(*job, 7);
+    v1::Horizon horizon;
+    horizon.set_kind(v1::Horizon::KIND_ITERATIONS);
+    horizon.set_iterations(800);
+    ASSERT_TRUE(job->SetHorizon(horizon).ok());
+    FakeStore store;
+    for (int i = 0; i < 200; ++i) process.Iterate();
+    // Nothing that the rule knows comes any more.
+    for (int i = 0; i < 20; ++i) process.IterateOther();
+    EXPECT_EQ(job->Describe(true).state(), v1::JOB_STATE_MARKING);
+    process.truth.resize(200);  // these are lost
+    process.PassTime(7200'000'000'000);
+    EXPECT_EQ(job->Describe(true).state(), v1::JOB_STATE_LEARNING);
+    EXPECT_FALSE(job->Describe(true).trouble().empty());
+    store.Take(*job);
+    for (int i = 0; i < 400; ++i) {
+      process.IterateOther();
+      store.Take(*job);
+      if (restart && i % 50 == 49) {
+        job = store.Restart();
+        process.Connect(*job, 7);
+      }
+    }
+    job->OnProcessEnd(7, true, 1);
+    store.Take(*job);
+    const v1::Job described = job->Describe(true);
+    EXPECT_NE(described.rule().sentence().find("learned again"), std::string::npos);
+    EXPECT_EQ(described.iterations(), 600) << described.DebugString();
+    double time_ns = 0;
+    for (const auto& truth : process.truth) time_ns += static_cast<double>(truth.time_ns);
+    const auto reply = Project(*job, AskTime());
+    ASSERT_TRUE(reply.ok());
+    EXPECT_EQ(reply->projection().iterations_total(), 800);
+    EXPECT_NEAR(reply->projection().so_far().value() / time_ns, 1, 0.01);
+    EXPECT_TRUE(GetCounters(*job, {}).ok());
+  }
+}
+
+TEST(Job, AShortRunIsStillCounted) {
+  Job job(Row(), {});
+  FakeProcess process(5);
+  job.AddProcess(TrainingProcess());
+  process.Connect(job, 7);
+  for (int i = 0; i < 9; ++i) process.Iterate();
+  job.OnProcessEnd(7, /*orderly=*/false, 1);
+  const v1::Job described = job.Describe(true);
+  EXPECT_EQ(described.state(), v1::JOB_STATE_LOST);
+  EXPECT_GE(described.iterations(), 8);
+}
+
+TEST(Job, SaysWhyIterationsHaveNoTime) {
+  for (const auto wait : {FakeProcess::Wait::kNever, FakeProcess::Wait::kForCopies}) {
+    Job ahead(Row(), {}), timed(Row(), {});
+    FakeProcess process(5), other(5);
+    ahead.AddProcess(TrainingProcess());
+    timed.AddProcess(TrainingProcess());
+    process.Connect(ahead, 7);
+    other.Connect(timed, 7);
+    for (int i = 0; i < 100; ++i) {
+      process.IterateAhead(wait);
+      other.Iterate();
+    }
+    EXPECT_GE(ahead.Describe(true).iterations(), 90);
+    EXPECT_THAT(ahead.Describe(true).rule().sentence(),
+                testing::HasSubstr("the time of its iterations is not known: "));
+    EXPECT_FALSE(Project(ahead, AskTime())->projection().has_per_1000_iterations());
+    EXPECT_EQ(timed.Describe(true).rule().sentence(), "");
+  }
+}
+
+// The loss is read in each tenth iteration, and a new daemon goes on in the middle.
+TEST(Job, WhereTheHostWaitsNowAndThenTheWholeRunHasATime) {
+  auto job = std::make_unique<Job>(Row(), JobOptions{.measurement_budget = 8});
+  FakeProcess process(5);
+  FakeStore store;
+  job->AddProcess(TrainingProcess());
+  process.Connect(*job, 7);
+  ASSERT_TRUE(job->SetHorizon(AllLengths(32)).ok());
+  for (int i = 0; i < 500; ++i) {
+    process.IterateAhead(i % 10 == 9 ? FakeProcess::Wait::kForWork : FakeProcess::Wait::kNever);
+    store.Take(*job);
+    if (i != 333) continue;
+    job = store.Restart({TrainingProcess()}, {.measurement_budget = 8});
+    process.Connect(*job, 7);
+  }
+  const auto projected = Project(*job, AskTime());
+  ASSERT_TRUE(projected.ok()) << projected.status();
+  const v1::Projection& time = projected->projection();
+  double truth_ns = 0, mean_ns = 0;
+  for (const FakeProcess::Truth& one : process.truth) truth_ns += static_cast<double>(one.time_ns);
+  for (int length = 10; length <= 40; ++length) mean_ns += (2e5 + 1e5 * length) / 31;
+  const double total_ns = truth_ns + (992 - 500) * mean_ns;
+  ASSERT_TRUE(time.has_total());
+  EXPECT_LT(time.total().low(), total_ns);
+  EXPECT_GT(time.total().high(), total_ns);
+  EXPECT_LT(time.total().high(), 1.04 * time.total().low());
+  const v1::Job described = job->Describe(true);
+  EXPECT_THAT(described.rule().sentence(), testing::HasSubstr("10 at a time"));
+  // Those before the first wait, in the stretches of eight measurements and of the restart, and
+  // behind the last wait.
+  EXPECT_LE(described.losses().untimed_iterations(), 120);
+  EXPECT_GE(described.losses().untimed_iterations(), 20);
+  for (const auto& [number, row] : store.iterations) EXPECT_EQ(row.duration_ns, 0) << number;
+}
+
+TEST(Job, ARunningJobSaysWhenItWillEnd) {
+  for (const abi::ClockKind clock : {abi::ClockKind::kReal, abi::ClockKind::kForeign}) {
+    Job job(Row(), {});
+    FakeProcess process(3);
+    job.AddProcess(TrainingProcess());
+    process.Connect(job, 7);
+    job.OnLosses(7, {.clock_kind = static_cast<uint32_t>(clock)});
+    for (int i = 0; i < 500; ++i) process.Iterate();
+    // How long the run is is not known.
+    EXPECT_FALSE(job.Describe(true).has_expected_end());
+    v1::Horizon horizon;
+    horizon.set_kind(v1::Horizon::KIND_ITERATIONS);
+    horizon.set_iterations(1000);
+    ASSERT_TRUE(job.SetHorizon(horizon).ok());
+    const v1::Job running = job.Describe(true);
+    for (int i = 500; i < 1000; ++i) process.Iterate();
+    const auto truth = static_cast<int64_t>(process.api_ns());
+    // A software GPU's clock is not the one on the wall.
+    ASSERT_EQ(running.has_expected_end(), clock == abi::ClockKind::kReal);
+    process.Iterate();  // the one before ends where it begins
+    EXPECT_FALSE(job.Describe(true).has_expected_end());
+    if (clock != abi::ClockKind::kReal) continue;
+    const v1::ExpectedEnd& end = running.expected_end();
+    EXPECT_LE(end.low_ns(), truth);
+    EXPECT_GE(end.high_ns(), truth);
+    EXPECT_LT(end.high_ns() - end.low_ns(), (truth - end.last_iteration_ns()) / 2);
+  }
+}
+
+}  // namespace
+}  // namespace seqpoint::jobs
