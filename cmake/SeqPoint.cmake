@@ -34,6 +34,9 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
 endif()
 
 add_compile_options(-Wall -Wextra -Wno-unused-parameter -Wno-missing-field-initializers)
+# Objects name files relative to the project: a clone in another folder finds its own in the
+# compiler's cache.
+add_compile_options(-ffile-prefix-map=${PROJECT_SOURCE_DIR}/=)
 # Function names and lines, for stack traces, without the variables: 20 to 40 % of the time that the
 # compiler takes.
 add_compile_options($<$<CONFIG:RelWithDebInfo>:-g1>)
@@ -91,9 +94,6 @@ endfunction()
 function(seqpoint_library name)
   cmake_parse_arguments(ARG "" "" "SRCS;DEPS" ${ARGN})
   add_library(${name} STATIC ${ARG_SRCS})
-  if(name MATCHES "^(seqpoint_whatif|seqpoint_traces|seqpoint_iterations)$")
-    set_target_properties(${name} PROPERTIES UNITY_BUILD OFF)
-  endif()
   target_include_directories(${name} PUBLIC ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR})
   target_link_libraries(${name} PUBLIC ${ARG_DEPS} Threads::Threads)
 endfunction()

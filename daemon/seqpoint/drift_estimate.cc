@@ -37,8 +37,8 @@ std::vector<std::vector<Difference>> HaarDifferences(
   return scales;
 }
 
-constexpr size_t kParts = 8;      // of a trace, at least, for a trend
-constexpr double kOneWay = 0.95;  // share of the neighbours that differ alike
+constexpr size_t kTraceParts = 8;  // of a trace, at least, for a trend
+constexpr double kOneWay = 0.95;   // share of the neighbours that differ alike
 
 // 99 % quantile of chi²/n, by Wilson and Hilferty.
 double SignificantRatio(size_t n) {
@@ -68,7 +68,7 @@ DriftEstimate EstimateOf(absl::Span<const BlockTrace::Block> blocks,
   // One way all the time: nearly all of at least 8 parts differ from their neighbour alike.
   if (!drift.moving()) return drift;
   for (const auto& scale : scales) {
-    if (scale.size() < kParts / 2 || scale.size() >= kParts) continue;
+    if (scale.size() < kTraceParts / 2 || scale.size() >= kTraceParts) continue;
     double sum = 0, same = 0;
     for (const Difference& d : scale) sum += d.value;
     for (const Difference& d : scale) same += d.value * sum > 0;
