@@ -6,9 +6,9 @@ struct Effects {
   uint32_t unsaved = 0;
   bool plan = false;      // is made again
   bool controls = false;  // likewise
-  bool figures = false;   // do not hold any more, and with them no copy
+  bool figures = false;   // do not hold any more, and with them no snapshot
   bool visible = true;
-  bool copies = false;  // do not hold any more, though no watcher sees it
+  bool snapshots = false;  // do not hold any more, though no watcher sees it
 
   static constexpr uint32_t kRow = ChangeTracker::Bit(StatePart::kRow);
   static constexpr uint32_t kJob = ChangeTracker::Bit(StatePart::kJob);
@@ -31,7 +31,7 @@ Effects EffectsOf(Change change) {
     case Change::kDescription:
       return {.unsaved = kJob};
     case Change::kLosses:  // they come with each reading: watchers are not woken for them
-      return {.unsaved = kJob, .visible = false, .copies = true};
+      return {.unsaved = kJob, .visible = false, .snapshots = true};
     case Change::kCompleteness:
       return {.unsaved = kJob, .figures = true};
     case Change::kIterations:
@@ -56,7 +56,7 @@ Effects EffectsOf(Change change) {
     case Change::kOperators:
       return {.unsaved = kJob, .plan = true};
     case Change::kPlan:  // follows from what is stored
-      return {.controls = true, .visible = false};
+      return {.controls = true, .visible = false, .snapshots = true};
     case Change::kOrders:
       return {.unsaved = kJob, .plan = true, .controls = true};
   }
@@ -71,7 +71,7 @@ void ChangeTracker::Mark(Change change) {
   plan_due_ |= effects.plan;
   controls_ += effects.controls;
   figures_ += effects.figures;
-  knowledge_ += effects.visible || effects.figures || effects.copies;
+  knowledge_ += effects.visible || effects.figures || effects.snapshots;
   generation_ += effects.visible;
 }
 

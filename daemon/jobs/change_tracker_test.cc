@@ -44,6 +44,14 @@ TEST(ChangeTracker, FiguresOutliveIterationsAndNotMeasurements) {
   EXPECT_GT(changes.figures(), figures);
 }
 
+TEST(ChangeTracker, ASnapshotDoesNotOutliveItsPlan) {
+  ChangeTracker changes;
+  const int64_t figures = changes.figures(), knowledge = changes.knowledge();
+  changes.Mark(Change::kPlan);
+  EXPECT_GT(changes.knowledge(), knowledge);
+  EXPECT_EQ(changes.figures(), figures);
+}
+
 TEST(ChangeTracker, EntriesOfAPlanCountFromItsBlockSoBlocksAreMadeAgainOnlyForAnotherPlan) {
   ChangeTracker changes;
   EXPECT_TRUE(changes.TakePlanDue());

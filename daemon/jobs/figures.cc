@@ -40,7 +40,7 @@ void SetFit(const KeyFit& fit, v1::Rule* rule) {
 Projection ProjectTime(const SnapshotData& job, double confidence) {
   Projection time = job.engine.ProjectTime(confidence, job.host_times);
   if (!job.mostly_untimed || !time.so_far) return time;
-  // The GPU was idle until the host went on, and is not where it runs ahead.
+  // The GPU was idle until the host went on; it is not where the host runs ahead.
   time.total.reset();
   time.so_far.reset();
   time.per_1000.reset();

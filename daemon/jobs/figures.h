@@ -16,16 +16,16 @@
 
 namespace seqpoint::jobs {
 
-// Of a time or a count, which is never less than nothing.
+// A time or a count, which is never negative.
 void SetEstimate(const Estimate& from, v1::Estimate* to);
-// Of a difference, which may be.
+// A difference, which may be negative.
 void SetDifference(const Estimate& from, v1::Estimate* to);
 
 v1::Verdict VerdictOf(KeyVerdict verdict);
 // How well the lengths explain time.
 void SetFit(const KeyFit& fit, v1::Rule* rule);
 
-// Of the run's time.
+// Projects the run's time.
 Projection ProjectTime(const SnapshotData& job, double confidence);
 // Without what is doubtful: the run may have had more iterations, or fewer.
 Projection WithDoubts(const SnapshotData& job, Projection projection);

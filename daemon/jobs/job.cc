@@ -12,6 +12,7 @@
 #include "daemon/jobs/event_dispatcher.h"
 #include "daemon/jobs/hello.h"
 #include "daemon/jobs/process.h"
+#include "daemon/jobs/process_descriptions.h"
 #include "injection/abi/ring.h"
 
 namespace seqpoint::jobs {
@@ -583,16 +584,11 @@ absl::Status Job::Control(const v1::ControlRequest& request) {
                                                       "\" has ended; there is nothing to control"));
   }
   const auto iterations = static_cast<int64_t>(engines_.steps().Totals().iterations);
-  const bool can_trace = processes_.empty() || HasCupti();
+  const bool can_trace = processes_.empty() || AnyHasCupti(processes_);
   SEQPOINT_RETURN_IF_ERROR(orders_.Apply(request, iterations, can_trace, *facts_.mutable_gap()));
   changes_.Mark(Change::kOrders);
   UpdatePlan();
   return absl::OkStatus();
-}
-
-bool Job::HasCupti() const {
-  return std::any_of(processes_.begin(), processes_.end(),
-                     [](const auto& entry) { return entry.second->HasCupti(); });
 }
 
 }  // namespace seqpoint::jobs

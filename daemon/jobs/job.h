@@ -187,17 +187,17 @@ class Job : private JobEvents {
   // The job was there before: watchers wait for later generations.
   void SetGeneration(int64_t generation) { changes_.SetGeneration(generation); }
   v1::Job Describe(bool with_details, bool with_histogram = false);
-  // What is known now, for questions; of another run, with that horizon. Errors: InvalidArgument,
+  // For questions; with a horizon, about another run. Errors: InvalidArgument,
   // FailedPrecondition for lengths that cannot be mapped onto the learned feature.
   absl::StatusOr<std::shared_ptr<const Snapshot>> TakeSnapshot(
       const v1::Horizon* horizon = nullptr);
-  // Of some of the iterations that ran, by their feature values; `work`: those of all ranks, where
-  // there are several.
+  // About some of the iterations that ran, by their feature values; `work`: those of all ranks,
+  // where there are several.
   absl::StatusOr<std::shared_ptr<const Snapshot>> TakePartSnapshot(
       std::vector<KeyCount> steps, std::vector<KeyCount> work) const;
-  // What is expensive in Describe is made again when the job has grown by a 256th. Who is given a
-  // snapshot here summarises it, without the registry's lock, and hands the summary back; meanwhile
-  // Describe has the one before, unless the job has ended.
+  // The summary in Describe is made again when the job has grown by a 256th. A caller that is given
+  // a snapshot here summarises it, without the registry's lock, and hands the summary back;
+  // meanwhile Describe has the one before, unless the job has ended.
   std::shared_ptr<const Snapshot> TakeDueSummary();
   void SetSummary(const Summary& summary) { snapshots_.Set(summary); }
 
@@ -205,7 +205,6 @@ class Job : private JobEvents {
   v1::Losses SumLosses() const;
   void AddKernels(const ImportedRun& run);
   SnapshotData CollectData() const;
-  std::string WhyNoRoofline() const;
   int64_t EpochIterations() const;
   bool HasOpenEnd() const;  // after its last iteration a process that is over started another one
   JobEnd End() const { return program_ends_.EndOf(processes_); }
@@ -213,7 +212,6 @@ class Job : private JobEvents {
   IterationRow RowOf(const Process& process, const FinishedIteration& iteration,
                      const NumberedIteration& numbered) const;
   const LearnedRule* rule() const { return rule_ ? &*rule_ : nullptr; }
-  void SetSpent(v1::Overhead& overhead) const;
   // Where it is known: from the pace of the lowest rank that runs.
   void SetExpectedEnd(v1::Job& job) const;
   // Holds the iteration back while it is not known whether it is a repetition.
@@ -237,17 +235,12 @@ class Job : private JobEvents {
   int64_t RunIterations() const;  // of the user's horizon; 0: unknown
   RunShape Shape() const;
   void UpdatePlan();
-  bool HasCupti() const;  // any process, as far as is known
   std::string Error() const;
   std::string NoRuleError() const;
   v1::Rule DescribeRule() const;
   bool MostlyUntimed() const;
-  std::string WhyUntimed() const;          // empty: some iterations have a time
-  std::string UncountedInWords() const;    // which process had more iterations; empty: none
-  std::string OvercountedInWords() const;  // which may have had fewer; empty: none
-  std::string WhyTimeOnly() const;         // empty: a process has CUPTI
+  std::string WhyUntimed() const;  // empty: some iterations have a time
   LengthUnits Units() const;
-  v1::ClockKind clock_kind() const;
   JobState SaveState() const;
 
   // JobEvents:

@@ -5,37 +5,11 @@
 #include "absl/strings/str_cat.h"
 #include "daemon/base/saturate.h"
 #include "daemon/jobs/figures.h"
-#include "daemon/jobs/hello.h"
 #include "daemon/jobs/job.h"
 #include "daemon/jobs/process.h"
+#include "daemon/jobs/process_descriptions.h"
 
 namespace seqpoint::jobs {
-namespace {
-
-v1::Level ToProtoLevel(uint8_t level) {
-  switch (static_cast<abi::Level>(level)) {
-    case abi::Level::kLearn:
-      return v1::LEVEL_LEARN;
-    case abi::Level::kMark:
-      return v1::LEVEL_MARK;
-    case abi::Level::kTrace:
-      return v1::LEVEL_TRACE;
-    default:
-      return v1::LEVEL_OFF;
-  }
-}
-
-}  // namespace
-
-v1::ClockKind Job::clock_kind() const {
-  v1::ClockKind kind = v1::CLOCK_KIND_UNSPECIFIED;
-  for (const auto& [id, process] : processes_) {
-    const auto of_process =
-        static_cast<v1::ClockKind>(std::min<uint32_t>(process->state.clock_kind(), 2));
-    if (of_process != v1::CLOCK_KIND_UNSPECIFIED) kind = of_process;
-  }
-  return kind;
-}
 
 v1::Losses Job::SumLosses() const {
   v1::Losses sum;
@@ -82,7 +56,7 @@ v1::Rule Job::DescribeRule() const {
 void Job::SetExpectedEnd(v1::Job& job) const {
   const v1::Projection& time = job.time();
   const int64_t so_far = job.iterations(), total = time.iterations_total();
-  if (!live() || orders_.state().released() || clock_kind() != v1::CLOCK_KIND_REAL ||
+  if (!live() || orders_.state().released() || ClockKindOf(processes_) != v1::CLOCK_KIND_REAL ||
       so_far >= total)
     return;
   if (!time.has_remaining()) return;
@@ -119,7 +93,7 @@ v1::Job Job::Describe(bool with_details, bool with_histogram) {
   job.set_host(row_.host);
   job.set_command(row_.command);
   job.set_imported(facts_.imported());
-  if (!facts_.imported()) job.set_time_only(WhyTimeOnly());
+  if (!facts_.imported()) job.set_time_only(WhyTimeOnly(processes_));
   job.set_unused(processes_.empty() && row_.end_ns != 0 && refused_.empty());
   job.set_start_ns(row_.start_ns);
   job.set_end_ns(row_.end_ns);
@@ -160,7 +134,7 @@ v1::Job Job::Describe(bool with_details, bool with_histogram) {
     phase.set_iterations(others.count());
     phase.set_duration_ns(others.duration_ns());
   }
-  job.set_clock_kind(clock_kind());
+  job.set_clock_kind(ClockKindOf(processes_));
   job.set_process_count(static_cast<int32_t>(processes_.size()));
   const int64_t stopped_ns = StoppedNs(processes_);
   job.set_trouble(Error());
@@ -171,7 +145,7 @@ v1::Job Job::Describe(bool with_details, bool with_histogram) {
     job.mutable_overhead()->set_budget_share(orders_.state().overhead_budget_share());
     job.mutable_overhead()->set_stopped_duration_ns(stopped_ns);
     job.mutable_overhead()->set_sentence(plan_.waits());
-    SetSpent(*job.mutable_overhead());
+    SetSpent(processes_, job.mutable_overhead());
     if (totals.observed_time_ns > 0) {
       job.mutable_overhead()->set_spent_share(static_cast<double>(stopped_ns) /
                                               totals.observed_time_ns);
@@ -193,78 +167,8 @@ v1::Job Job::Describe(bool with_details, bool with_histogram) {
     absl::StrAppend(horizon.mutable_source(), ", shared out between ", shares, " ranks");
   }
   if (!with_details) return job;
-  std::vector<const Process*> by_rank;
-  for (const auto& [id, process] : processes_) by_rank.push_back(process.get());
-  std::stable_sort(by_rank.begin(), by_rank.end(),
-                   [](const Process* a, const Process* b) { return a->row.rank < b->row.rank; });
-  for (const Process* process : by_rank) {
-    v1::Process& to = *job.add_processes();
-    const ProcessRow& row = process->row;
-    to.set_rank(row.rank);
-    to.set_local_rank(HelloNumber(row, "local_rank", row.rank));
-    to.set_world_size(HelloNumber(row, "world_size", 1));
-    to.set_pid(row.pid);
-    to.set_incarnation(row.incarnation);
-    to.set_host(row.host);
-    to.set_command(HelloField(row, "command"));
-    to.set_working_directory(HelloField(row, "cwd"));
-    to.set_library_version(HelloField(row, "library_version"));
-    to.set_cupti_version(HelloField(row, "cupti_version"));
-    to.set_driver_version(HelloField(row, "driver_version"));
-    to.set_clock_kind(
-        static_cast<v1::ClockKind>(std::min<uint32_t>(process->state.clock_kind(), 2)));
-    to.set_start_ns(row.start_ns);
-    to.set_end_ns(row.end_ns);
-    to.set_lost(row.lost);
-    to.set_level(ToProtoLevel(process->state.level()));
-    to.set_iterations(static_cast<int64_t>(process->state.iterations()));
-    for (const auto& [number, feature] : process->features) *to.add_features() = feature;
-    *to.mutable_losses() = process->state.losses();
-    to.mutable_losses()->set_uncounted_processes(process->uncounted() ? 1 : 0);
-    to.set_stopped_duration_ns(process->state.stopped_duration_ns());
-    to.set_given_up_windows(process->state.given_up_windows());
-    to.set_stood_down_duration_ns(process->state.stood_down_duration_ns());
-    to.set_stands_down_for(process->state.stands_down_for());
-    to.set_device(process->state.device());
-    to.set_chip(process->state.chip());
-    to.set_compute_capability(process->state.compute_capability());
-  }
+  DescribeProcesses(processes_, job.mutable_processes());
   return job;
-}
-
-// Level by level what the tool took.
-void Job::SetSpent(v1::Overhead& overhead) const {
-  v1::Spent learn, mark, trace, counters, traces, rest;
-  for (const auto& [id, process] : processes_) {
-    const auto add = [](v1::Spent& to, uint64_t count, int64_t duration_ns) {
-      to.set_count(SaturatedSum(to.count(), Saturate(count)));
-      to.set_duration_ns(SaturatedSum(to.duration_ns(), duration_ns));
-    };
-    add(learn, process->state.watched_calls()[1], process->state.watching_ns()[1]);
-    add(mark, process->state.watched_calls()[2], process->state.watching_ns()[2]);
-    add(trace, process->state.watched_calls()[3], process->state.watching_ns()[3]);
-    add(counters, static_cast<uint64_t>(process->state.counter_stops()),
-        process->state.counter_stops_ns());
-    add(traces, static_cast<uint64_t>(process->state.trace_stops()),
-        process->state.trace_stops_ns());
-    add(rest, 0,
-        std::max<int64_t>(
-            process->state.stopped_duration_ns() -
-                SaturatedSum(process->state.counter_stops_ns(), process->state.trace_stops_ns()),
-            0));
-  }
-  const auto list = [&](v1::Spent& spent, std::string_view what, bool estimated) {
-    if (spent.duration_ns() <= 0) return;
-    spent.set_what(std::string(what));
-    spent.set_estimated(estimated);
-    *overhead.add_spent() = std::move(spent);
-  };
-  list(learn, "watching at learn", true);
-  list(mark, "watching at mark", true);
-  list(trace, "watching at trace", true);
-  list(counters, "stops for counters", false);
-  list(traces, "stops for traces", false);
-  list(rest, "stops for switching levels", false);
 }
 
 }  // namespace seqpoint::jobs

@@ -14,7 +14,7 @@
 namespace seqpoint::jobs {
 namespace {
 
-// Of traced iterations, for the engine: as many as a live job measures.
+// Traced iterations that the engine gets: as many as a live job measures.
 constexpr size_t kMostMeasured = 64;
 constexpr size_t kMostLengths = 1 << 18;  // what an engine can tell apart
 

@@ -35,7 +35,7 @@ absl::Status Job::SetHorizon(const v1::Horizon& horizon) {
         "\" was made of another tool's log and is over; to ask about another run: seqpoint project "
         "JOB --lengths FILE"));
   }
-  SEQPOINT_RETURN_IF_ERROR(CheckHorizon(horizon));
+  SEQPOINT_RETURN_IF_ERROR(CheckJobHorizon(horizon));
   matching_.SetHorizon(horizon);
   MatchLengths();
   changes_.Mark(Change::kHorizon);

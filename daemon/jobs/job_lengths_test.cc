@@ -4,6 +4,7 @@
 #include <string>
 #include <utility>
 
+#include "daemon/base/horizon.h"
 #include "daemon/jobs/job_test_util.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -222,7 +223,9 @@ TEST(Job, LengthsAndCountsThatOverflowAreRefused) {
   };
   EXPECT_THAT(ask(INT64_MAX, 1, 1), testing::HasSubstr("9223372036854775807 is more than"));
   EXPECT_THAT(ask(30, INT64_MAX, 1), testing::HasSubstr("check the counts"));
-  EXPECT_THAT(ask(30, 1 << 20, INT64_MAX), testing::HasSubstr("check the counts"));
+  EXPECT_THAT(ask(30, 1 << 20, kMaxRunIterations), testing::HasSubstr("check the counts"));
+  EXPECT_THAT(ask(30, 1, INT64_MAX),
+              testing::HasSubstr("epochs = 9223372036854775807 is not in 0 ... 1000000000000000"));
   // A length that is none in the feature's units: bytes of a copy, 128 of each.
   EXPECT_NE(ask(kMaxLength, 1, 1), "");
 }

@@ -1,4 +1,4 @@
-// What a job says about itself in words: what is missing, and why.
+// Messages of a job: what is missing, and why.
 #include <algorithm>
 #include <utility>
 
@@ -6,56 +6,9 @@
 #include "absl/strings/str_join.h"
 #include "daemon/jobs/job.h"
 #include "daemon/jobs/process.h"
+#include "daemon/jobs/process_descriptions.h"
 
 namespace seqpoint::jobs {
-
-std::string Job::UncountedInWords() const {
-  const Process* first = nullptr;
-  int64_t others = -1;
-  for (const auto& [id, process] : processes_) {
-    if (!process->uncounted() || process->state.concurrent()) continue;
-    if (first == nullptr) first = process.get();
-    ++others;
-  }
-  if (first == nullptr) return "";
-  constexpr absl::string_view kFull =
-      ", since its ring was full (give the daemon processor time, or a larger ring to the program: "
-      "SEQPOINT_RING_BYTES)";
-  std::vector<std::string> why;
-  const bool between = first->state.missing_calls() > 0 && first->state.losses().ring_dropped() > 0;
-  if (between) {
-    why.push_back(absl::StrCat("lost ", first->state.missing_calls(),
-                               first->state.missing_calls() == 1 ? " call" : " calls",
-                               " while its iterations were counted by them", kFull));
-  }
-  if (first->state.unread()) {
-    why.emplace_back(first->alive() ? "has not come back since the daemon was started again"
-                                    : "ended while no daemon read it");
-  } else if (!between) {
-    why.push_back(absl::StrCat("lost its last records", kFull));
-  }
-  // Iterations whose records were lost between others are counted, too.
-  uint64_t counted = first->state.iterations() + first->builder.lost_iterations();
-  if (const int64_t next = ranks_.NextNumber(first->row.rank); next > 0) {
-    counted = std::max(first->state.iterations(), std::min(counted, static_cast<uint64_t>(next)));
-  }
-  return absl::StrCat(
-      "rank ", first->row.rank, ": process ", first->row.pid, " ", absl::StrJoin(why, " and "),
-      others == 0 ? "" : absl::StrCat(", and ", others, others == 1 ? " other" : " others"), "; ",
-      between ? "what it did beside" : "what it did after", " the ", counted,
-      counted == 1 ? " iteration" : " iterations",
-      " that are counted is in no figure: counts and sums are lower bounds");
-}
-
-std::string Job::OvercountedInWords() const {
-  for (const auto& [id, process] : processes_) {
-    const auto found = process->features.find(static_cast<uint16_t>(abi::Feature::kEvaluation));
-    if (found == process->features.end() || process->state.concurrent()) continue;
-    if (found->second.state() != v1::FEATURE_STATE_FAILED) continue;
-    return absl::StrCat("rank ", process->row.rank, ": ", found->second.sentence());
-  }
-  return "";
-}
 
 // Single ones; those of stretches among them. One or two may still wait for what ends them.
 bool Job::MostlyUntimed() const {
@@ -85,20 +38,12 @@ std::string Job::WhyUntimed() const {
       stamp, "is enough");
 }
 
-std::string Job::WhyTimeOnly() const {
-  std::string why;
-  for (const auto& [id, process] : processes_) {
-    if (process->HasCupti()) return "";
-    why = process->features.at(static_cast<uint16_t>(abi::Feature::kCupti)).sentence();
-  }
-  return why;
-}
-
 // The first that applies, the gravest first.
 std::string Job::Error() const {
   // With these, every figure is another.
   std::vector<std::string> missing;
-  for (std::string message : {UncountedInWords(), OvercountedInWords(), facts_.store_damage()}) {
+  for (std::string message : {UncountedInWords(processes_, ranks_), OvercountedInWords(processes_),
+                              facts_.store_damage()}) {
     if (!message.empty()) missing.push_back(std::move(message));
   }
   if (!missing.empty()) return absl::StrJoin(missing, "; ");
@@ -157,7 +102,7 @@ std::string Job::NoRuleError() const {
         feature != process.features.end() && feature->second.state() == v1::FEATURE_STATE_IGNORED;
     return known ? feature->second.sentence() : "";
   };
-  // What the program can do.
+  // These the program can change.
   for (const auto& [id, process] : processes_) {
     if (std::string why = ignored(*process, abi::Feature::kFramework); !why.empty()) return why;
   }

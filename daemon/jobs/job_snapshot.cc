@@ -1,10 +1,11 @@
-// What a job knows, as a value for those who ask.
+// Snapshots of a job.
 #include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "daemon/jobs/job.h"
 #include "daemon/jobs/process.h"
+#include "daemon/jobs/process_descriptions.h"
 
 namespace seqpoint::jobs {
 
@@ -25,27 +26,14 @@ bool Job::HasOpenEnd() const {
   });
 }
 
-// As far as it is the same for all epochs. Of a run that has more iterations than were said,
-// nothing tells to which epoch they belong.
+// 0 where epochs differ. Nothing tells to which epoch the iterations belong that a run has beyond
+// those that were announced.
 int64_t Job::EpochIterations() const {
   const int64_t epochs = matching_.horizon().epochs(), run = RunIterations();
   if (epochs < 1 || run == 0 || run % epochs != 0) return 0;
   if (static_cast<int64_t>(engines_.steps().Totals().iterations) > run) return 0;
   if (matching_.horizon().kind() != v1::Horizon::KIND_ITERATIONS && micro_batches_.vary()) return 0;
   return run / epochs;
-}
-
-// Why no kernel was measured by itself, where none was.
-std::string Job::WhyNoRoofline() const {
-  if (!metrics_.choice().no_roofline().empty()) return metrics_.choice().no_roofline();
-  for (const abi::Feature of : {abi::Feature::kRoofline, abi::Feature::kCounters}) {
-    for (const auto& [id, process] : processes_) {
-      const v1::Feature* const feature = process->FindFeature(of);
-      if (feature == nullptr || feature->state() == v1::FEATURE_STATE_READY) continue;
-      if (!feature->sentence().empty()) return feature->sentence();
-    }
-  }
-  return plan_.waits().empty() ? "each length is first measured otherwise" : plan_.waits();
 }
 
 SnapshotData Job::CollectData() const {
@@ -62,9 +50,9 @@ SnapshotData Job::CollectData() const {
                     .epoch_iterations = EpochIterations(),
                     .live = live(),
                     .imported = facts_.imported(),
-                    .measurable = HasCupti(),
+                    .measurable = AnyHasCupti(processes_),
                     .host_times = facts_.host_times(),
-                    .clock_kind = clock_kind(),
+                    .clock_kind = ClockKindOf(processes_),
                     .losses = SumLosses(),
                     .dimensions = rule_ ? static_cast<int>(rule_->rule.length_count) : 0,
                     .units = Units(),
@@ -74,8 +62,8 @@ SnapshotData Job::CollectData() const {
                     .measurements = engines_.measurements(),
                     .kernels = kernels_.names(),
                     .engine = engines_.steps().Copy()};
-  data.uncounted = UncountedInWords();
-  data.overcounted = OvercountedInWords();
+  data.uncounted = UncountedInWords(processes_, ranks_);
+  data.overcounted = OvercountedInWords(processes_);
   for (const auto& [id, process] : processes_) {
     if (!process->uncounted() || process->state.concurrent()) continue;
     data.counted_to = std::min(data.counted_to, process->CountedTo());
@@ -87,7 +75,9 @@ SnapshotData Job::CollectData() const {
     if (data.ended_without.empty()) data.ended_without = "it is not known why";
   }
   data.roofline = roofline_;
-  data.no_roofline = WhyNoRoofline();
+  data.no_roofline = WhyNoRoofline(processes_, metrics_.choice());
+  if (data.no_roofline.empty()) data.no_roofline = plan_.waits();
+  if (data.no_roofline.empty()) data.no_roofline = "each length is first measured otherwise";
   for (const auto& [id, process] : processes_) {
     data.iterations_per_rank[process->row.rank] +=
         static_cast<int64_t>(process->state.iterations());

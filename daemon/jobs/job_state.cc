@@ -126,7 +126,7 @@ absl::Status Job::Restore(const std::vector<StateRow>& states,
     }
     if (row.part == kHorizonPart) {
       v1::Horizon horizon;
-      if (!horizon.ParseFromString(row.bytes) || !CheckHorizon(horizon).ok()) {
+      if (!horizon.ParseFromString(row.bytes) || !CheckJobHorizon(horizon).ok()) {
         return refuse(row.part, "damaged");
       }
       matching_.SetHorizon(horizon);

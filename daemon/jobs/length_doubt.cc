@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "daemon/base/horizon.h"
 
 namespace seqpoint::jobs {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "daemon/base/repeats.h"
+#include "daemon/base/horizon.h"
 #include "daemon/base/status_macros.h"
 #include "daemon/jobs/cumulative_rounder.h"
 #include "injection/abi/matcher.h"
@@ -27,7 +27,7 @@ std::string WithoutTotal(const std::string& why) {
 // For a run of which only the number of steps is known.
 EngineHorizons Counted(int64_t steps, const RunShape& shape) {
   return {Horizon::Iterations(steps),
-          Horizon::Iterations(std::min(steps * shape.working_ranks, kMostIterations))};
+          Horizon::Iterations(std::min(steps * shape.working_ranks, kMaxRunIterations))};
 }
 
 LengthMap FindFactors(const v1::Horizon& horizon, const RunShape& shape,
@@ -338,7 +338,7 @@ LengthDoubt LengthMatching::WhyLengthsDiffer(const RunShape& shape,
 absl::StatusOr<EngineHorizons> LengthMatching::OtherRun(const v1::Horizon& horizon,
                                                         const RunShape& shape,
                                                         const ObservedLengths& observed) const {
-  SEQPOINT_RETURN_IF_ERROR(CheckHorizon(horizon));
+  SEQPOINT_RETURN_IF_ERROR(CheckJobHorizon(horizon));
   if (shape.batches == abi::kBatchUnknown && horizon.kind() != v1::Horizon::KIND_ITERATIONS &&
       horizon.kind() != v1::Horizon::KIND_UNKNOWN) {
     return absl::FailedPreconditionError(WithoutTotal(shape.batches_message));

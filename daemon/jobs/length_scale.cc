@@ -7,6 +7,8 @@
 #include <numeric>
 #include <set>
 
+#include "daemon/base/horizon.h"
+
 namespace seqpoint::jobs {
 namespace {
 

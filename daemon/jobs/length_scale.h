@@ -16,9 +16,6 @@
 
 namespace seqpoint::jobs {
 
-// A longer one cannot be distinguished from its neighbours: figures are doubles.
-inline constexpr int64_t kMaxLength = int64_t{1} << 53;
-
 // value -> how often
 using Histogram1 = std::map<int64_t, int64_t>;
 int64_t Total(const Histogram1& histogram);
@@ -30,7 +27,7 @@ struct LengthScale {
   double distance = 0;  // between the two distributions of lengths (Kolmogorov-Smirnov), in [0, 1]
 };
 
-// factor * length, neither negative; nothing when it exceeds kMaxLength.
+// factor * length, neither negative; nothing when it exceeds kMaxLength (daemon/base/horizon.h).
 std::optional<int64_t> ScaledLength(int64_t length, int64_t factor);
 
 // The largest integer factor that maps the observed feature values onto the expected lengths: all

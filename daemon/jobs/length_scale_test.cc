@@ -2,6 +2,7 @@
 
 #include <random>
 
+#include "daemon/base/horizon.h"
 #include "gtest/gtest.h"
 
 namespace seqpoint::jobs {

@@ -9,7 +9,7 @@
 #include <map>
 #include <set>
 
-#include "daemon/jobs/run_schedule.h"
+#include "daemon/base/horizon.h"
 #include "daemon/jobs/state.pb.h"
 
 namespace seqpoint::jobs {
@@ -34,7 +34,7 @@ class RankTable {
                                         [&](int32_t rank) { return next_.contains(rank); });
     return std::max<int64_t>(ranks, 1);
   }
-  int64_t world_size() const { return std::min(std::max(world_size_, working()), kMostRanks); }
+  int64_t world_size() const { return std::min(std::max(world_size_, working()), kMaxRanks); }
 
   // The number after the rank's last iteration, of those ranks that had one.
   const std::map<int32_t, int64_t>& next_numbers() const { return next_; }

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "daemon/base/repeats.h"
+#include "daemon/base/horizon.h"
 #include "daemon/jobs/cumulative_rounder.h"
 #include "injection/abi/matcher.h"
 
@@ -92,53 +92,12 @@ int GivenDimensions(const v1::Horizon& horizon) {
   return horizon.histogram_size() == 0 ? 0 : horizon.histogram(0).lengths_size();
 }
 
-absl::Status CheckHorizon(const v1::Horizon& horizon) {
+absl::Status CheckJobHorizon(const v1::Horizon& horizon) {
   constexpr int kMostLengths = 1 << 18;  // that an engine can distinguish
-  if (horizon.histogram_size() > kMostLengths) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "horizon.histogram: ", horizon.histogram_size(), " different lengths, more than ",
-        kMostLengths, "; pad them to a multiple (--pad-to), or give the number of iterations"));
-  }
-  const int64_t epochs = RepeatsOf(horizon);
-  int64_t batches = 0;
-  for (const v1::LengthCount& entry : horizon.histogram()) {
-    if (entry.lengths_size() < 1 || entry.lengths_size() > 2 || entry.count() < 0) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("horizon.histogram: an entry needs one or two lengths and a count, not ",
-                       entry.lengths_size(), " and ", entry.count()));
-    }
-    for (const int64_t length : entry.lengths()) {
-      if (length < 0) {
-        return absl::InvalidArgumentError(
-            absl::StrCat("horizon.histogram: length ", length, " is negative"));
-      }
-      if (length > kMaxLength) {
-        return absl::InvalidArgumentError(
-            absl::StrCat("horizon.histogram: length ", length, " is more than ", kMaxLength,
-                         "; give lengths in tokens, frames or pixels"));
-      }
-    }
-    if (entry.count() > kMostIterations / epochs - batches) {
-      return absl::InvalidArgumentError(absl::StrCat("horizon: the counts and ", epochs,
-                                                     " epochs make more than ", kMostIterations,
-                                                     " iterations; check the counts"));
-    }
-    batches += entry.count();
-  }
-  if (horizon.iterations() < 0 || horizon.epochs() < 0) {
-    return absl::InvalidArgumentError(absl::StrCat("horizon: iterations ", horizon.iterations(),
-                                                   " and epochs ", horizon.epochs(),
-                                                   " must not be negative"));
-  }
-  if (horizon.data_parallel() < 0 || horizon.data_parallel() > kMostRanks) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "horizon.data_parallel: ", horizon.data_parallel(), " is not in 0 ... ", kMostRanks));
-  }
-  if (horizon.iterations() > kMostIterations) {
-    return absl::InvalidArgumentError(absl::StrCat("horizon: ", horizon.iterations(),
-                                                   " iterations, more than ", kMostIterations));
-  }
-  return absl::OkStatus();
+  if (horizon.histogram_size() <= kMostLengths) return CheckHorizon(horizon);
+  return absl::InvalidArgumentError(absl::StrCat(
+      "horizon.histogram: ", horizon.histogram_size(), " different lengths, more than ",
+      kMostLengths, "; pad them to a multiple (--pad-to), or give the number of iterations"));
 }
 
 int64_t DataParallel(const v1::Horizon& horizon, const RunShape& shape) {

@@ -22,9 +22,6 @@
 
 namespace seqpoint::jobs {
 
-inline constexpr int64_t kMostIterations = int64_t{1} << 50;  // what an engine can count
-inline constexpr int64_t kMostRanks = 1 << 16;                // more is a mistake
-
 // How many of the user's batches make an iteration, as far as it is known now.
 struct RunShape {
   const iterations::LearnedRule* rule = nullptr;  // null: none
@@ -44,8 +41,8 @@ struct RunShape {
 
 using Lengths = std::array<int64_t, 2>;
 
-// InvalidArgument: no run can be so.
-absl::Status CheckHorizon(const v1::Horizon& horizon);
+// CheckHorizon(), and no more lengths than an engine can distinguish.
+absl::Status CheckJobHorizon(const v1::Horizon& horizon);
 
 // Different batches in a step: ranks that have data of their own.
 int64_t DataParallel(const v1::Horizon& horizon, const RunShape& shape);

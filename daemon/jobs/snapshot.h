@@ -87,7 +87,7 @@ struct Summary {
   v1::Projection time;
   v1::SeqPointsSummary seqpoints;
   KeyFit fit;
-  // Of the job, then:
+  // Generation and iterations of the job at that moment.
   int64_t generation = 0;
   uint64_t iterations = 0;
 };
@@ -97,11 +97,11 @@ class Snapshot {
   explicit Snapshot(SnapshotData data) : data_(std::move(data)) {}
 
   const SnapshotData& data() const { return data_; }
-  // Of what is measured: the iterations of ranks, where there are several.
+  // The engine that measurements belong to: of the ranks' iterations, where there are several.
   const RunEngine& work() const { return data_.work ? *data_.work : data_.engine; }
   absl::Mutex& mutex() const ABSL_LOCK_RETURNED(mutex_) { return mutex_; }
 
-  // What an ordinary iteration with this key takes, ns; 0: not known.
+  // The time of an ordinary iteration with this key, ns; 0: not known.
   double UsualTime(const Key& key) const ABSL_LOCKS_EXCLUDED(mutex_);
   // Computed once.
   Summary Summarise() const ABSL_LOCKS_EXCLUDED(mutex_);

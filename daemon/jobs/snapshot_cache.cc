@@ -26,8 +26,8 @@ std::shared_ptr<const Snapshot> SnapshotCache::TakeDue(uint64_t iterations, bool
 
 void SnapshotCache::Set(const Summary& summary) {
   under_way_ = false;
-  // What came meanwhile may have made it void. One of before the job's end may come after that of
-  // its end.
+  // A change may have made it void meanwhile. A summary from before the job's end may come after
+  // that of its end.
   if (under_way_figures_ != changes_.figures()) return;
   if (holds() && summary.generation < summary_.generation) return;
   summary_ = summary;

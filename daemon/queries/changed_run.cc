@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "daemon/base/status_macros.h"
 #include "daemon/jobs/downsampled.h"
 #include "daemon/jobs/figures.h"
 #include "daemon/queries/errors.h"
@@ -109,12 +110,10 @@ absl::StatusOr<ChangedRun> ProjectChange(const jobs::Snapshot& snapshot,
         "job \"", job.name, "\": of the traced iterations none stands for others yet"));
   }
   // Shares of usual times: slow iterations and drift come with the run's own time, below.
-  const absl::StatusOr<Projection> saved =
-      engine.ProjectStatistic(kSavedSet, 0, confidence, StatisticKind::kAmount);
-  if (!saved.ok()) return saved.status();
-  const absl::StatusOr<Projection> usual =
-      engine.ProjectStatistic(kSavedSet, 1, confidence, StatisticKind::kAmount);
-  if (!usual.ok()) return usual.status();
+  SEQPOINT_ASSIGN_OR_RETURN(
+      const auto saved, engine.ProjectStatistic(kSavedSet, 0, confidence, StatisticKind::kAmount));
+  SEQPOINT_ASSIGN_OR_RETURN(
+      const auto usual, engine.ProjectStatistic(kSavedSet, 1, confidence, StatisticKind::kAmount));
   const Projection time = jobs::ProjectTime(job, confidence);
   if (!time.so_far && !time.total) {
     return absl::FailedPreconditionError(
@@ -130,13 +129,13 @@ absl::StatusOr<ChangedRun> ProjectChange(const jobs::Snapshot& snapshot,
   run.basis = time.basis;
   if (!job.uncounted.empty()) absl::StrAppend(&run.basis, "; ", job.uncounted);
   run.before = of(time);
-  // What it saves of the work it saves of the run: a step of several ranks takes what the slowest
+  // The run saves the same share as the work: a step of several ranks takes what the slowest
   // takes, and their work is the sum over them.
-  const double scale = of(*usual).value > 0 ? run.before.value / of(*usual).value : 0;
-  const double value = of(*saved).value * scale;
+  const double scale = of(usual).value > 0 ? run.before.value / of(usual).value : 0;
+  const double value = of(saved).value * scale;
   const auto half = [](const Estimate& estimate) { return (estimate.high - estimate.low) / 2; };
   const double model = std::abs(replay_error * value);
-  const double saved_half = std::hypot(half(of(*saved)) * scale, model);
+  const double saved_half = std::hypot(half(of(saved)) * scale, model);
   run.saved = {value, value - saved_half, value + saved_half};
   const double left = run.before.value > 0 ? 1 - value / run.before.value : 1;
   const double after_half = std::hypot(half(run.before) * left, saved_half);

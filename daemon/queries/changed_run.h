@@ -1,6 +1,6 @@
-// What a change of single iterations does to the whole run: the answer's arithmetic. The change's
-// share of an iteration's time, replayed at a few lengths, is a statistic of these lengths like a
-// counter, so the engine projects it, with its interval.
+// ChangedRun: the effect of a change of single iterations on the whole run. The share of an
+// iteration's time that the change saves, replayed at a few lengths, is a statistic of these
+// lengths like a counter: the engine projects it, with its interval.
 //
 // Threading: thread-safe, as snapshots are. Ownership: values.
 #ifndef DAEMON_QUERIES_CHANGED_RUN_H_
@@ -45,7 +45,7 @@ struct ChangedRun {
 
   // By an error that is independent of the others, to both sides.
   void Widen(double by_ns);
-  // What is saved lies between this and `other`: the middle, and as wide as they are apart.
+  // The saved time lies between this and `other`: takes the middle, as wide as they are apart.
   void MeetHalfway(const ChangedRun& other);
   // A cost that the run has once. It may as well be nothing, or twice as much.
   void AddOnce(double cost_ns);

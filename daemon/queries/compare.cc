@@ -16,6 +16,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "daemon/base/status_macros.h"
 #include "daemon/jobs/cumulative_rounder.h"
 #include "daemon/jobs/figures.h"
 #include "daemon/jobs/kernel_statistics.h"
@@ -53,7 +54,7 @@ void AddStep(const jobs::SnapshotData& job, const IterationRow& row, StoredRun* 
     return;
   }
   const bool usable = HasUsableTime(job, row);
-  // Those before the rule was learned anew have lengths of another kind.
+  // Iterations of an earlier rule have lengths of another kind.
   const bool has_length =
       row.number >= job.engine.closed_iterations() && (job.dimensions == 0 || row.length_count > 0);
   if (!has_length) {
@@ -107,12 +108,12 @@ struct Batches {
   bool same_examples = false;   // both runs had as many
 };
 
-// What is measured, as if these iterations were the run. FailedPrecondition for a job of several
+// The measured work, as if these iterations were the run. FailedPrecondition for a job of several
 // ranks, whose keys are a rank's own.
 absl::StatusOr<jobs::RunEngine> WorkAt(const jobs::Snapshot& snapshot,
                                        std::vector<KeyCount> iterations) {
   const jobs::SnapshotData& job = snapshot.data();
-  if (absl::Status status = CheckMeasurable(job); !status.ok()) return status;
+  SEQPOINT_RETURN_IF_ERROR(CheckMeasurable(job));
   if (job.work) {
     return absl::FailedPreconditionError(absl::StrCat("job \"", job.name, "\"",
                                                       jobs::RanksInWords(job, " has "),
@@ -122,7 +123,7 @@ absl::StatusOr<jobs::RunEngine> WorkAt(const jobs::Snapshot& snapshot,
   jobs::RunEngine engine = job.engine.Copy();
   Horizon horizon = Horizon::Histogram(std::move(iterations));
   horizon.another = true;
-  if (absl::Status status = engine.SetHorizon(std::move(horizon)); !status.ok()) return status;
+  SEQPOINT_RETURN_IF_ERROR(engine.SetHorizon(std::move(horizon)));
   return engine;
 }
 
@@ -137,13 +138,11 @@ class Comparison {
     for (int r = 0; r < 2; ++r) {
       IterationRange range;
       if (request_.has_part()) {
-        absl::StatusOr<IterationRange> part = CountedRangeOf(request_.part(), job(r));
-        if (!part.ok()) return part.status();
-        range = *std::move(part);
+        SEQPOINT_ASSIGN_OR_RETURN(auto part, CountedRangeOf(request_.part(), job(r)));
+        range = std::move(part);
       }
-      absl::StatusOr<StoredRun> run = ReadRun(job(r), range, store);
-      if (!run.ok()) return run.status();
-      runs_[r] = *std::move(run);
+      SEQPOINT_ASSIGN_OR_RETURN(auto run, ReadRun(job(r), range, store));
+      runs_[r] = std::move(run);
       names_[r] = absl::StrCat(job(r).name, "@", job(r).run_id);
       parts_[r] = range.words;
     }
@@ -311,7 +310,7 @@ class Comparison {
     }
   }
 
-  // What is measured of a run, at the iterations at which cost is compared.
+  // The measured work of a run, at the iterations at which cost is compared.
   absl::StatusOr<jobs::RunEngine> EngineAt(int r) const {
     const jobs::LengthUnits& units = job(r).units;
     std::map<Key, double> weights;
@@ -367,9 +366,8 @@ class Comparison {
     std::vector<int> all[2];
     std::vector<jobs::RunEngine> engines;
     for (int r = 0; r < 2; ++r) {
-      absl::StatusOr<jobs::RunEngine> engine = EngineAt(r);
-      if (!engine.ok()) return engine.status();
-      engines.push_back(*std::move(engine));
+      SEQPOINT_ASSIGN_OR_RETURN(auto engine, EngineAt(r));
+      engines.push_back(std::move(engine));
       const std::vector<double> sums = engines[r].MeasuredSums(jobs::kKernelTimeSet);
       if (sums.empty()) {
         return absl::FailedPreconditionError(
@@ -406,10 +404,9 @@ class Comparison {
     };
     std::vector<v1::DifferencePart> parts;
     for (const auto& [time, name] : order) {
-      auto part =
-          compare(v1::DIFFERENCE_CAUSE_KERNEL, name, indices[kBase][name], indices[kOther][name]);
-      if (!part.ok()) return part.status();
-      parts.push_back(*std::move(part));
+      SEQPOINT_ASSIGN_OR_RETURN(auto part, compare(v1::DIFFERENCE_CAUSE_KERNEL, name,
+                                                   indices[kBase][name], indices[kOther][name]));
+      parts.push_back(std::move(part));
     }
     std::stable_sort(parts.begin(), parts.end(), [](const auto& a, const auto& b) {
       return std::abs(a.duration_ns().value()) > std::abs(b.duration_ns().value());
@@ -429,15 +426,14 @@ class Comparison {
       }
     }
     if (!rest[kBase].empty() || !rest[kOther].empty()) {
-      auto others =
-          compare(v1::DIFFERENCE_CAUSE_OTHER_KERNELS, "other kernels", rest[kBase], rest[kOther]);
-      if (!others.ok()) return others.status();
-      parts.push_back(*std::move(others));
+      SEQPOINT_ASSIGN_OR_RETURN(auto others, compare(v1::DIFFERENCE_CAUSE_OTHER_KERNELS,
+                                                     "other kernels", rest[kBase], rest[kOther]));
+      parts.push_back(std::move(others));
     }
-    const auto kernels = compare(v1::DIFFERENCE_CAUSE_OTHER_KERNELS, "", all[kBase], all[kOther]);
-    if (!kernels.ok()) return kernels.status();
+    SEQPOINT_ASSIGN_OR_RETURN(const auto kernels, compare(v1::DIFFERENCE_CAUSE_OTHER_KERNELS, "",
+                                                          all[kBase], all[kOther]));
     for (const v1::DifferencePart& part : parts) listed += part.duration_ns().value();
-    const v1::Estimate& sum = kernels->duration_ns();
+    const v1::Estimate& sum = kernels.duration_ns();
     Estimate between = DifferenceOf(difference_.cost, {sum.value(), sum.low(), sum.high()});
     // Kernel by kernel their sum is not quite that of all together.
     const double shift = difference_.cost.value - listed - between.value;
@@ -592,7 +588,7 @@ absl::StatusOr<v1::CompareReply> Compare(const jobs::Snapshot& base, const jobs:
                                          const v1::CompareRequest& request, Store& store) {
   v1::CompareReply reply;
   Comparison comparison(base, other, request, &reply);
-  if (absl::Status status = comparison.Read(store); !status.ok()) return status;
+  SEQPOINT_RETURN_IF_ERROR(comparison.Read(store));
   comparison.Answer();
   return reply;
 }

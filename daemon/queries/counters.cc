@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "daemon/base/status_macros.h"
 #include "daemon/counters/metric_sets.h"
 #include "daemon/jobs/figures.h"
 #include "daemon/jobs/metric_choice.h"
@@ -28,7 +29,7 @@ absl::StatusOr<v1::GetCountersReply> GetCounters(const jobs::Snapshot& snapshot,
                      "\" was made of traces, which have times alone; `seqpoint run` measures "
                      "counters"));
   }
-  if (absl::Status status = CheckMeasurable(job); !status.ok()) return status;
+  SEQPOINT_RETURN_IF_ERROR(CheckMeasurable(job));
   absl::MutexLock lock(&snapshot.mutex());
   const jobs::RunEngine& engine = snapshot.work();
   const auto wanted = [&](const std::string& name) {
@@ -190,7 +191,7 @@ absl::StatusOr<v1::GetCountersReply> GetCounters(const jobs::Snapshot& snapshot,
 
 namespace {
 
-// What measuring them did to their time. `complete`: rank and number of those whose values count.
+// `complete`: rank and number of the iterations whose values count.
 void AddMeasured(const jobs::Snapshot& snapshot, const std::vector<IterationRow>& rows,
                  const std::set<std::pair<int32_t, int64_t>>& complete,
                  v1::GetCountersReply* reply) {
@@ -233,20 +234,19 @@ absl::Status AddMeasuredIterations(const jobs::Snapshot& snapshot, const Iterati
   const jobs::SnapshotData& job = snapshot.data();
   std::vector<IterationRow> measured;
   for (const int32_t rank : job.ranks) {
-    auto rows = store.ReadIterations(job.job_id, rank, range.first, kMostRead,
-                                     /*measured_only=*/true);
-    if (!rows.ok()) return rows.status();
-    std::erase_if(*rows, [&](const IterationRow& row) {
+    SEQPOINT_ASSIGN_OR_RETURN(auto rows,
+                              store.ReadIterations(job.job_id, rank, range.first, kMostRead,
+                                                   /*measured_only=*/true));
+    std::erase_if(rows, [&](const IterationRow& row) {
       const bool traced = row.config_id == jobs::kKernelTimeSet;
       return traced || row.number > range.last;
     });
-    const size_t last = std::min(rows->size(), kMostListed);
-    measured.insert(measured.end(), rows->end() - static_cast<ptrdiff_t>(last), rows->end());
+    const size_t last = std::min(rows.size(), kMostListed);
+    measured.insert(measured.end(), rows.end() - static_cast<ptrdiff_t>(last), rows.end());
   }
-  const auto rows = store.ReadMeasurements(job.job_id);
-  if (!rows.ok()) return rows.status();
+  SEQPOINT_ASSIGN_OR_RETURN(const auto rows, store.ReadMeasurements(job.job_id));
   std::set<std::pair<int32_t, int64_t>> complete;
-  for (const MeasurementRow& row : *rows) {
+  for (const MeasurementRow& row : rows) {
     if (row.complete) complete.emplace(row.rank, row.number);
   }
   std::stable_sort(

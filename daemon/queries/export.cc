@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "daemon/base/status_macros.h"
 #include "daemon/iterations/trace_iterations.h"
 #include "daemon/jobs/imported_run.h"
 #include "daemon/queries/iterations.h"
@@ -73,9 +74,9 @@ class OwnTraces {
   // `next`: the piece behind it, if there is one.
   absl::Status Write(const Piece& piece, const Piece* next, traces::ChromeWriter* writer) {
     const auto [rank, number] = piece;
-    const auto rows = ReadRows(store_, job_.job_id, rank, number, number + 1);
-    if (!rows.ok()) return rows.status();
-    const std::optional<Window> window = WindowOf(*rows, number);
+    SEQPOINT_ASSIGN_OR_RETURN(const auto rows,
+                              ReadRows(store_, job_.job_id, rank, number, number + 1));
+    const std::optional<Window> window = WindowOf(rows, number);
     records_.clear();
     auto trace = windows_.Read(job_.job_id, rank, number, window, [&](const auto& record) {
       if (record.type != static_cast<uint16_t>(abi::DataType::kKernel)) return;
@@ -86,22 +87,22 @@ class OwnTraces {
     const int64_t end_ns = EndOf(*trace);
     std::map<int64_t, int64_t> by_start;  // iterations by when they start on the GPU
     if (window) {
-      AddStep(rows->at(number), *window, &*trace);
+      AddStep(rows.at(number), *window, &*trace);
       // Before the next window nothing was recorded.
       int64_t next_ns = end_ns + 1;
       if (next != nullptr && next->first == rank) {
-        const auto behind = ReadRows(store_, job_.job_id, rank, next->second, next->second + 1);
-        if (!behind.ok()) return behind.status();
-        if (const auto other = WindowOf(*behind, next->second)) next_ns = other->begin_ns;
+        SEQPOINT_ASSIGN_OR_RETURN(
+            const auto behind, ReadRows(store_, job_.job_id, rank, next->second, next->second + 1));
+        if (const auto other = WindowOf(behind, next->second)) next_ns = other->begin_ns;
       }
       AddAnnotation(trace::kNotRecorded, window->end_ns, std::max(window->end_ns, next_ns),
                     &*trace);
     } else {
-      const auto near = ReadRows(store_, job_.job_id, rank, number - kNear, number + kNear);
-      if (!near.ok()) return near.status();
+      SEQPOINT_ASSIGN_OR_RETURN(
+          const auto near, ReadRows(store_, job_.job_id, rank, number - kNear, number + kNear));
       const int64_t begin_ns = BeginOf(*trace);
-      for (const auto& [of, row] : *near) {
-        const Window times = TimesOf(*near, row);
+      for (const auto& [of, row] : near) {
+        const Window times = TimesOf(near, row);
         if (row.duration_ns == 0 || times.end_ns <= begin_ns || times.begin_ns >= end_ns) continue;
         by_start[row.start_ns] = of;
         if (shown_.emplace(rank, of).second) AddStep(row, times, &*trace);
@@ -123,7 +124,7 @@ class OwnTraces {
   using Records = std::map<std::pair<int64_t, int64_t>, abi::DataRecord>;  // by stream and start
   static constexpr int64_t kNear = 1000;  // iterations, in which records come late
 
-  // Of an iteration on the CPU: until the next one begins, where that is known.
+  // The window of an iteration on the CPU ends where the next one begins, if that is known.
   static Window TimesOf(const std::map<int64_t, IterationRow>& rows, const IterationRow& row) {
     Window times;
     times.begin_ns = row.boundary_ns > 0 ? row.boundary_ns : row.start_ns;
@@ -179,12 +180,12 @@ absl::Status Mark(Store& store, const jobs::SnapshotData& job, traces::RecordedT
   trace::Trace& trace = recorded->trace;
   const std::vector<int64_t>& starts_ns = recorded->iteration_starts_ns;
   const auto count = static_cast<int64_t>(recorded->iterations);
-  const auto rows = ReadRows(store, job.job_id, trace.rank, recorded->first_iteration,
-                             recorded->first_iteration + count - 1);
-  if (!rows.ok()) return rows.status();
+  SEQPOINT_ASSIGN_OR_RETURN(const auto rows,
+                            ReadRows(store, job.job_id, trace.rank, recorded->first_iteration,
+                                     recorded->first_iteration + count - 1));
   const auto found = iterations::FindIterations(trace, "");
   bool same = found.ok() && found->starts_ns == starts_ns && found->count == recorded->iterations;
-  for (const auto& [number, row] : *rows) {
+  for (const auto& [number, row] : rows) {
     if (!same || row.length_count != found->dimensions) same = false;
     for (int d = 0; same && d < row.length_count; ++d) {
       same = found->lengths[static_cast<size_t>(number - recorded->first_iteration)]
@@ -200,9 +201,9 @@ absl::Status Mark(Store& store, const jobs::SnapshotData& job, traces::RecordedT
   const int64_t end_ns = EndOf(trace);
   for (size_t i = 0; i < starts_ns.size(); ++i) {
     const int64_t number = recorded->first_iteration + static_cast<int64_t>(i);
-    const auto row = rows->find(number);
+    const auto row = rows.find(number);
     AddAnnotation(
-        StepName(number, row == rows->end() ? std::vector<int64_t>() : LengthsOf(job, row->second)),
+        StepName(number, row == rows.end() ? std::vector<int64_t>() : LengthsOf(job, row->second)),
         starts_ns[i],
         points                     ? starts_ns[i]
         : i + 1 < starts_ns.size() ? starts_ns[i + 1]
@@ -215,39 +216,35 @@ absl::Status Mark(Store& store, const jobs::SnapshotData& job, traces::RecordedT
 }  // namespace
 
 absl::Status ExportChrome(Store& store, const jobs::SnapshotData& job, WriteFunction write) {
-  auto traces = store.ListTraces(job.job_id);
-  if (!traces.ok()) return traces.status();
-  std::erase_if(*traces, [](const auto& trace) {  // learn logs
+  SEQPOINT_ASSIGN_OR_RETURN(auto traces, store.ListTraces(job.job_id));
+  std::erase_if(traces, [](const auto& trace) {  // learn logs
     return trace.second < 0 && !IsRecordedTrace(trace.second);
   });
-  if (traces->empty()) {
+  if (traces.empty()) {
     return absl::FailedPreconditionError(absl::StrCat(
         "job \"", job.name, "@", job.run_id,
         job.end_ns == 0 ? "\": no iteration was traced yet; wait for the first, or export --csv"
                         : "\": no iteration was traced before it ended; export --csv has a row of "
                           "each iteration"));
   }
-  const bool by_rank = traces->front().first != traces->back().first;
+  const bool by_rank = traces.front().first != traces.back().first;
   traces::ChromeFile file = {.name = absl::StrCat(job.name, "@", job.run_id),
                              .base_ns = job.start_ns,
-                             .rank = traces->front().first};
+                             .rank = traces.front().first};
   if (by_rank) file.only_to_view = "it has several ranks";
   std::optional<traces::ChromeWriter> writer;
   OwnTraces own(store, job, by_rank);
-  for (size_t i = 0; i < traces->size(); ++i) {
-    const auto [rank, number] = (*traces)[i];
-    const auto* const next = i + 1 < traces->size() ? &(*traces)[i + 1] : nullptr;
+  for (size_t i = 0; i < traces.size(); ++i) {
+    const auto [rank, number] = traces[i];
+    const auto* const next = i + 1 < traces.size() ? &traces[i + 1] : nullptr;
     if (!IsRecordedTrace(number)) {
       if (!writer) writer.emplace(file, write);
-      if (absl::Status status = own.Write((*traces)[i], next, &*writer); !status.ok()) {
-        return status;
-      }
+      SEQPOINT_RETURN_IF_ERROR(own.Write(traces[i], next, &*writer));
       continue;
     }
-    auto recorded = ReadRecordedTrace(store, job.job_id, rank, number);
-    if (!recorded.ok()) return recorded.status();
-    trace::Trace& trace = recorded->trace;
-    if (absl::Status status = Mark(store, job, &*recorded); !status.ok()) return status;
+    SEQPOINT_ASSIGN_OR_RETURN(auto recorded, ReadRecordedTrace(store, job.job_id, rank, number));
+    trace::Trace& trace = recorded.trace;
+    SEQPOINT_RETURN_IF_ERROR(Mark(store, job, &recorded));
     if (next != nullptr && next->first == rank && trace::FindHoles(trace).empty()) {
       const int64_t end_ns = EndOf(trace);
       AddAnnotation(trace::kNotRecorded, end_ns, end_ns + 1, &trace);
@@ -269,15 +266,14 @@ absl::Status ExportCsv(Store& store, const jobs::SnapshotData& job, WriteFunctio
   pieces.Add(
       "rank,iteration,incarnation,length,length2,start_ns,duration_ns,rest_ns,config,distorted,"
       "redone,concurrent,phase\n");
-  const auto ranks = CountIterations(job, store);
-  if (!ranks.ok()) return ranks.status();
-  for (const auto& [rank, iterations] : *ranks) {
+  SEQPOINT_ASSIGN_OR_RETURN(const auto ranks, CountIterations(job, store));
+  for (const auto& [rank, iterations] : ranks) {
     int64_t next = 0;
     while (true) {
-      const auto rows = store.ReadIterations(job.job_id, rank, next, kPageRows);
-      if (!rows.ok()) return rows.status();
-      if (rows->empty()) break;
-      for (const IterationRow& row : *rows) {
+      SEQPOINT_ASSIGN_OR_RETURN(const auto rows,
+                                store.ReadIterations(job.job_id, rank, next, kPageRows));
+      if (rows.empty()) break;
+      for (const IterationRow& row : rows) {
         const std::vector<int64_t> lengths = LengthsOf(job, row);
         const auto length = [&](size_t i) {
           return i < lengths.size() ? absl::StrCat(lengths[i]) : std::string();
@@ -293,7 +289,7 @@ absl::Status ExportCsv(Store& store, const jobs::SnapshotData& job, WriteFunctio
           return Gone();
         }
       }
-      next = rows->back().number + 1;
+      next = rows.back().number + 1;
     }
   }
   return pieces.Flush() ? absl::OkStatus() : Gone();

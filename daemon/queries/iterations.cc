@@ -7,6 +7,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "daemon/base/status_macros.h"
 #include "daemon/jobs/imported_run.h"
 
 namespace seqpoint::queries {
@@ -26,23 +27,21 @@ absl::StatusOr<v1::ListIterationsReply> ListIterations(const jobs::SnapshotData&
   }
   IterationRange range;
   if (request.has_part()) {
-    absl::StatusOr<IterationRange> part = RangeOf(request.part(), job);
-    if (!part.ok()) return part.status();
-    range = *std::move(part);
+    SEQPOINT_ASSIGN_OR_RETURN(auto part, RangeOf(request.part(), job));
+    range = std::move(part);
     first = std::max(first, range.first);
   }
-  const auto per_rank = CountIterations(job, store);
-  if (!per_rank.ok()) return per_rank.status();
+  SEQPOINT_ASSIGN_OR_RETURN(const auto per_rank, CountIterations(job, store));
   int32_t rank = request.rank();
-  if (!request.has_rank() && !per_rank->empty()) rank = per_rank->begin()->first;
-  const auto rows =
-      store.ReadIterations(job.job_id, rank, first, request.page_size(), request.measured_only());
-  if (!rows.ok()) return rows.status();
+  if (!request.has_rank() && !per_rank.empty()) rank = per_rank.begin()->first;
+  SEQPOINT_ASSIGN_OR_RETURN(
+      const auto rows,
+      store.ReadIterations(job.job_id, rank, first, request.page_size(), request.measured_only()));
   v1::ListIterationsReply reply;
-  if (const auto total = per_rank->find(rank); total != per_rank->end()) {
+  if (const auto total = per_rank.find(rank); total != per_rank.end()) {
     reply.set_total(total->second);
   }
-  for (const IterationRow& row : *rows) {
+  for (const IterationRow& row : rows) {
     if (row.number > range.last) break;
     v1::Iteration& to = *reply.add_iterations();
     to.set_number(row.number);
@@ -61,8 +60,8 @@ absl::StatusOr<v1::ListIterationsReply> ListIterations(const jobs::SnapshotData&
     to.set_config(job.metrics.NameOf(row.config_id));
     to.set_phase(jobs::PhaseName(row.phase));
   }
-  if (static_cast<int>(rows->size()) >= request.page_size() && rows->back().number < range.last) {
-    reply.set_next_page_token(absl::StrCat(rows->back().number + 1));
+  if (static_cast<int>(rows.size()) >= request.page_size() && rows.back().number < range.last) {
+    reply.set_next_page_token(absl::StrCat(rows.back().number + 1));
   }
   *reply.mutable_losses() = job.losses;
   return reply;

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
+#include "daemon/base/status_macros.h"
 #include "daemon/jobs/figures.h"
 #include "daemon/jobs/kernel_statistics.h"
 #include "daemon/queries/errors.h"
@@ -22,7 +23,7 @@ constexpr int kSpareKernels = 16;
 absl::StatusOr<v1::GetKernelsReply> GetKernels(const jobs::Snapshot& snapshot,
                                                const v1::GetKernelsRequest& request) {
   const jobs::SnapshotData& job = snapshot.data();
-  if (absl::Status status = CheckMeasurable(job); !status.ok()) return status;
+  SEQPOINT_RETURN_IF_ERROR(CheckMeasurable(job));
   absl::MutexLock lock(&snapshot.mutex());
   const jobs::RunEngine& engine = snapshot.work();
   v1::GetKernelsReply reply;

@@ -6,7 +6,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "daemon/base/repeats.h"
+#include "daemon/base/horizon.h"
+#include "daemon/base/status_macros.h"
 #include "daemon/jobs/figures.h"
 #include "daemon/queries/log_playlist.h"
 
@@ -143,9 +144,8 @@ absl::StatusOr<v1::AnalyzeReply> AnalyzeLogs(const v1::AnalyzeRequest& request) 
   AnalysisOptions options{.points = request.points(),
                           .target_error = request.target_error(),
                           .confidence = request.confidence()};
-  absl::StatusOr<Horizon> horizon = HorizonOf(request.horizon(), two_dimensional ? 2 : 1);
-  if (!horizon.ok()) return horizon.status();
-  options.horizon = *std::move(horizon);
+  SEQPOINT_ASSIGN_OR_RETURN(auto horizon, HorizonOf(request.horizon(), two_dimensional ? 2 : 1));
+  options.horizon = std::move(horizon);
   RunLog log = ReadLog(request.log());
   if (request.playlist()) {
     // Whole ones, as an import has them: then both choose the same, to the last digit.
@@ -175,8 +175,7 @@ absl::StatusOr<v1::AnalyzeReply> AnalyzeLogs(const v1::AnalyzeRequest& request) 
   AddSentences(a, options, &reply);
   SetPoints(a.selection, two_dimensional, reply.mutable_points());
   if (request.playlist()) {
-    const absl::Status enough = CheckEnough("the log", reply.iterations(), a.fit.verdict);
-    if (!enough.ok()) return enough;
+    SEQPOINT_RETURN_IF_ERROR(CheckEnough("the log", reply.iterations(), a.fit.verdict));
     *reply.mutable_playlist() = PlaylistOfLog(a.clean, a.fit, two_dimensional ? 2 : 1,
                                               {.points = options.points,
                                                .target_error = options.target_error,

@@ -56,14 +56,14 @@ class OrdinaryIterations {
   size_t unsettled_;
 };
 
-// A sentence where `reach` is not within the target; else empty.
+// A message where `reach` is not within the target; else empty.
 std::string Unreached(double target_error, double reach);
-// What the choice itself says of a playlist: what measuring its points tells, and, where a target
-// error was asked for and cannot be reached, a sentence; else an empty one.
+// Sets the error that measuring the points leaves. Returns a message where a target error was given
+// and cannot be reached; else an empty one.
 std::string SetReach(const Selection& selection, const PlaylistOptions& options,
                      v1::GetPlaylistReply* reply);
 
-// What else a person should know of a playlist, in sentences.
+// Messages about a playlist; empty where there is nothing to say.
 std::string NotExplained(const KeyFit& fit);
 // Empty where that share of the run's time is next to nothing.
 std::string LeftOut(double share);

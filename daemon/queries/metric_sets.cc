@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/synchronization/mutex.h"
+#include "daemon/base/status_macros.h"
 #include "daemon/counters/host_library.h"
 #include "daemon/counters/metric_file.h"
 #include "daemon/counters/metric_sets.h"
@@ -99,18 +100,18 @@ void CountPasses(const OnePassConfig& config, Backend backend, const std::string
   }
 }
 
-// What one backend makes of a set on the chip. Shipped configurations are one pass each: a test
-// asks the host library for every chip.
+// The configurations of a set with one backend on the chip. Shipped configurations are one pass
+// each: a test asks the host library for every chip.
 absl::Status AddOffer(const std::string& name, const std::vector<counters::OwnSet>& own,
                       bool is_own, const std::string& chip, Backend backend,
                       const absl::StatusOr<HostLibrary>& library, v1::OfferedMetricSet* to) {
-  const auto resolved = counters::CombineMetricSets({name}, own, chip, backend);
-  if (!resolved.ok()) return resolved.status();
+  SEQPOINT_ASSIGN_OR_RETURN(const auto resolved,
+                            counters::CombineMetricSets({name}, own, chip, backend));
   v1::MetricSetOffer& offer = *to->add_offers();
   offer.set_backend(ToProto(backend));
-  offer.set_missing(is_own ? resolved->missing
+  offer.set_missing(is_own ? resolved.missing
                            : counters::FindMetricSet(name, chip, backend)->missing);
-  for (const OnePassConfig& config : resolved->configs) {
+  for (const OnePassConfig& config : resolved.configs) {
     v1::OfferedConfiguration& added = *offer.add_configurations();
     for (const counters::Metric& metric : config.metrics) {
       v1::OfferedMetric& shown = *added.add_metrics();
@@ -123,7 +124,7 @@ absl::Status AddOffer(const std::string& name, const std::vector<counters::OwnSe
       added.set_passes(1);
     }
   }
-  AddRatios(resolved->ratios, offer.mutable_ratios());
+  AddRatios(resolved.ratios, offer.mutable_ratios());
   return absl::OkStatus();
 }
 
@@ -166,12 +167,10 @@ absl::StatusOr<std::string> ChipOf(const std::string& asked) {
 }  // namespace
 
 absl::StatusOr<v1::ListMetricSetsReply> ListMetricSets(const v1::ListMetricSetsRequest& request) {
-  const absl::StatusOr<std::string> chip = ChipOf(request.chip());
-  if (!chip.ok()) return chip.status();
-  const absl::StatusOr<std::vector<counters::OwnSet>> own = Parse(request.file());
-  if (!own.ok()) return own.status();
+  SEQPOINT_ASSIGN_OR_RETURN(const auto chip, ChipOf(request.chip()));
+  SEQPOINT_ASSIGN_OR_RETURN(const auto own, Parse(request.file()));
   v1::ListMetricSetsReply reply;
-  reply.set_chip(*chip);
+  reply.set_chip(chip);
   for (const std::string& known : counters::KnownChips()) reply.add_known_chips(known);
   struct Found {
     std::string name, sentence;
@@ -179,8 +178,8 @@ absl::StatusOr<v1::ListMetricSetsReply> ListMetricSets(const v1::ListMetricSetsR
   };
   std::vector<Found> sets;
   std::vector<std::string> known;
-  for (const counters::OwnSet& set : *own) sets.push_back({set.name, set.sentence, true});
-  for (counters::MetricSet& set : counters::MetricSets(*chip, Backend::kRange)) {
+  for (const counters::OwnSet& set : own) sets.push_back({set.name, set.sentence, true});
+  for (counters::MetricSet& set : counters::MetricSets(chip, Backend::kRange)) {
     sets.push_back({std::move(set.name), std::move(set.sentence), false});
   }
   for (const Found& set : sets) known.push_back(set.name);
@@ -190,29 +189,26 @@ absl::StatusOr<v1::ListMetricSetsReply> ListMetricSets(const v1::ListMetricSetsR
   }
   absl::MutexLock lock(&host_library_mutex);
   const absl::StatusOr<HostLibrary> library =
-      own->empty() ? absl::StatusOr<HostLibrary>(absl::NotFoundError("")) : HostLibrary::Open();
+      own.empty() ? absl::StatusOr<HostLibrary>(absl::NotFoundError("")) : HostLibrary::Open();
   for (const Found& set : sets) {
     v1::OfferedMetricSet& to = *reply.add_sets();
     to.set_name(set.name);
     to.set_sentence(set.sentence);
     for (const Backend backend : {Backend::kRange, Backend::kPm}) {
-      const absl::Status status = AddOffer(set.name, *own, set.own, *chip, backend, library, &to);
-      if (!status.ok()) return status;
+      SEQPOINT_RETURN_IF_ERROR(AddOffer(set.name, own, set.own, chip, backend, library, &to));
     }
   }
   return reply;
 }
 
 absl::Status ResolveMetricSets(v1::PrepareJobRequest* request) {
-  const absl::StatusOr<std::vector<counters::OwnSet>> own = Parse(request->metric_file());
-  if (!own.ok()) return own.status();
+  SEQPOINT_ASSIGN_OR_RETURN(const auto own, Parse(request->metric_file()));
   const Backend backend =
       request->counter_backend() == v1::COUNTER_BACKEND_PM ? Backend::kPm : Backend::kRange;
-  if (!own->empty()) {
-    absl::Status offered = CheckOffered(*own, backend, request->metric_file().name());
-    if (!offered.ok()) return offered;
+  if (!own.empty()) {
+    SEQPOINT_RETURN_IF_ERROR(CheckOffered(own, backend, request->metric_file().name()));
   }
-  for (const counters::OwnSet& set : *own) *request->add_own_metric_sets() = ToProto(set);
+  for (const counters::OwnSet& set : own) *request->add_own_metric_sets() = ToProto(set);
   request->clear_metric_file();
   if (request->metric_sets().empty()) return absl::OkStatus();
   std::vector<std::string> known;

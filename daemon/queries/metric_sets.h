@@ -17,7 +17,7 @@ absl::StatusOr<v1::ListMetricSetsReply> ListMetricSets(const v1::ListMetricSetsR
 
 // Puts the sets of the request's file among its own sets. InvalidArgument: the file's mistake; a
 // metric of it that no chip offers to the backend, where CUPTI's host library is here to be asked;
-// a set that is wanted and is neither its own nor shipped.
+// a set that is wanted, is not its own and is not shipped.
 absl::Status ResolveMetricSets(v1::PrepareJobRequest* request);
 
 }  // namespace seqpoint::queries

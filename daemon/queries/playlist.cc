@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "daemon/base/status_macros.h"
 #include "daemon/jobs/figures.h"
 #include "daemon/jobs/imported_run.h"
 #include "daemon/queries/log_playlist.h"
@@ -26,17 +27,17 @@ absl::StatusOr<CleanLog> ReadBack(const jobs::SnapshotData& job, Store& store) {
   std::vector<bool> start_up;
   std::vector<int64_t> numbers;
   for (int64_t next = 0;;) {
-    const auto rows = store.ReadIterations(job.job_id, /*rank=*/0, next, kPageRows);
-    if (!rows.ok()) return rows.status();
-    for (const IterationRow& row : *rows) {
+    SEQPOINT_ASSIGN_OR_RETURN(const auto rows,
+                              store.ReadIterations(job.job_id, /*rank=*/0, next, kPageRows));
+    for (const IterationRow& row : rows) {
       if (row.duration_ns == 0) continue;
       numbers.push_back(row.number);
       log.keys.push_back({row.length[0], row.length[1]});
       log.times.push_back(static_cast<double>(row.duration_ns));
       start_up.push_back(row.phase == jobs::kStartUpPhase);
     }
-    if (rows->size() < kPageRows) break;
-    next = rows->back().number + 1;
+    if (rows.size() < kPageRows) break;
+    next = rows.back().number + 1;
   }
   if (log.size() == 0) {
     return absl::FailedPreconditionError(absl::StrCat(
@@ -56,9 +57,8 @@ absl::StatusOr<v1::GetPlaylistReply> WithIterations(const Playlist& playlist, St
   StepRows reader(store, playlist.job_id, playlist.ranks, playlist.first_number);
   std::vector<IterationRow> steps;
   while (!ordinary.settled()) {
-    const absl::StatusOr<bool> more = reader.Read(steps);
-    if (!more.ok()) return more.status();
-    if (!*more) break;
+    SEQPOINT_ASSIGN_OR_RETURN(const auto more, reader.Read(steps));
+    if (!more) break;
     for (const IterationRow& row : steps) {
       if (row.phase != 0 || (row.flags & kIterationOther) != 0) continue;
       const bool disturbed =
@@ -75,13 +75,11 @@ absl::StatusOr<v1::GetPlaylistReply> WithIterations(const Playlist& playlist, St
 absl::StatusOr<v1::GetPlaylistReply> PlaylistOfImport(const jobs::SnapshotData& job,
                                                       const PlaylistOptions& options,
                                                       Store& store) {
-  const absl::StatusOr<CleanLog> log = ReadBack(job, store);
-  if (!log.ok()) return log.status();
-  const KeyFit fit = FitOf(*log);
-  const absl::Status enough = CheckEnough(absl::StrCat("job \"", job.name, "\""),
-                                          static_cast<int64_t>(log->log.size()), fit.verdict);
-  if (!enough.ok()) return enough;
-  v1::GetPlaylistReply reply = PlaylistOfLog(*log, fit, job.dimensions, options);
+  SEQPOINT_ASSIGN_OR_RETURN(const auto log, ReadBack(job, store));
+  const KeyFit fit = FitOf(log);
+  SEQPOINT_RETURN_IF_ERROR(CheckEnough(absl::StrCat("job \"", job.name, "\""),
+                                       static_cast<int64_t>(log.log.size()), fit.verdict));
+  v1::GetPlaylistReply reply = PlaylistOfLog(log, fit, job.dimensions, options);
   if (const uint64_t untimed = job.engine.Totals().untimed; untimed > 0) {
     absl::StrAppend(reply.mutable_sentence(), reply.sentence().empty() ? "" : "; ", untimed,
                     untimed == 1 ? " iteration" : " iterations",
@@ -93,9 +91,8 @@ absl::StatusOr<v1::GetPlaylistReply> PlaylistOfImport(const jobs::SnapshotData& 
 
 absl::StatusOr<v1::GetSeqPointsReply> SeqPointsOfImport(const jobs::SnapshotData& job,
                                                         Store& store) {
-  const absl::StatusOr<CleanLog> log = ReadBack(job, store);
-  if (!log.ok()) return log.status();
-  const KeyFit fit = FitOf(*log);
+  SEQPOINT_ASSIGN_OR_RETURN(const auto log, ReadBack(job, store));
+  const KeyFit fit = FitOf(log);
   if (fit.verdict == KeyVerdict::kNotExplained) {
     return absl::FailedPreconditionError(absl::StrFormat(
         "job \"%s\": the length does not explain the time of an iteration (%.1f %% of its "
@@ -103,7 +100,7 @@ absl::StatusOr<v1::GetSeqPointsReply> SeqPointsOfImport(const jobs::SnapshotData
         job.name, 100 * fit.explained));
   }
   v1::GetSeqPointsReply reply;
-  const v1::GetPlaylistReply playlist = PlaylistOfLog(*log, fit, job.dimensions, {});
+  const v1::GetPlaylistReply playlist = PlaylistOfLog(log, fit, job.dimensions, {});
   int measurements = 0;
   for (const v1::PlaylistPoint& point : playlist.points()) {
     v1::SeqPoint& to = *reply.add_seqpoints();
@@ -117,7 +114,7 @@ absl::StatusOr<v1::GetSeqPointsReply> SeqPointsOfImport(const jobs::SnapshotData
     *reply.mutable_rule() = *job.rule;
     jobs::SetFit(fit, reply.mutable_rule());
   }
-  reply.set_unique_lengths(static_cast<int64_t>(log->by_key.size()));
+  reply.set_unique_lengths(static_cast<int64_t>(log.by_key.size()));
   reply.set_iterations(playlist.iterations());
   reply.set_job_id(absl::StrCat(job.job_id));
   reply.set_sentence(absl::StrCat(
@@ -134,10 +131,9 @@ absl::StatusOr<Playlist> MakePlaylist(const jobs::Snapshot& snapshot,
   const OnlineEngine& engine = job.engine.current();
   const EngineTotals totals = job.engine.Totals();
   const KeyFit fit = engine.Explained();
-  const absl::Status enough =
-      CheckEnough(absl::StrCat("job \"", job.name, "\""),
-                  static_cast<int64_t>(engine.Totals().iterations), fit.verdict);
-  if (!enough.ok()) return enough;
+  SEQPOINT_RETURN_IF_ERROR(CheckEnough(absl::StrCat("job \"", job.name, "\""),
+                                       static_cast<int64_t>(engine.Totals().iterations),
+                                       fit.verdict));
   Playlist playlist{
       .job_id = job.job_id, .ranks = job.ranks, .first_number = job.engine.closed_iterations()};
   const std::vector<KeyTimes> times = engine.OrdinaryTimes();
@@ -147,7 +143,7 @@ absl::StatusOr<Playlist> MakePlaylist(const jobs::Snapshot& snapshot,
       Select(times, options.points, options.target_error, options.confidence);
   const double scale =
       static_cast<double>(totals.iterations) / static_cast<double>(engine.Totals().iterations);
-  // While a rule is learned anew there is none to ask.
+  // While a rule is learned again there is none to ask.
   int dimensions = job.dimensions;
   for (const SeqPoint& point : selection.points) {
     dimensions = std::max(dimensions, point.key.second > 0 ? 2 : point.key.first > 0 ? 1 : 0);

@@ -36,9 +36,9 @@ absl::StatusOr<Playlist> MakePlaylist(const jobs::Snapshot& snapshot,
 // and no more of them once every point has such a one.
 absl::StatusOr<v1::GetPlaylistReply> WithIterations(const Playlist& playlist, Store& store);
 
-// Of a job that was made of a log: what an analysis of the log gives, too. They read and choose
-// anew from all rows, a second or two for a million. FailedPrecondition where the log is too short
-// (a playlist), or lengths explain nothing (SeqPoints).
+// For a job that was made of a log: the same as an analysis of the log gives. Both read all rows, a
+// second or two for a million. FailedPrecondition where the log is too short (a playlist), or
+// lengths explain nothing (SeqPoints).
 absl::StatusOr<v1::GetPlaylistReply> PlaylistOfImport(const jobs::SnapshotData& job,
                                                       const PlaylistOptions& options, Store& store);
 absl::StatusOr<v1::GetSeqPointsReply> SeqPointsOfImport(const jobs::SnapshotData& job,

@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "daemon/base/status_macros.h"
 #include "daemon/jobs/figures.h"
 #include "daemon/queries/errors.h"
 #include "daemon/queries/metric_terms.h"
@@ -31,7 +32,7 @@ absl::StatusOr<v1::ProjectReply> Project(const jobs::Snapshot& snapshot,
     reply.mutable_projection()->mutable_basis()->append(jobs::StepsInWords(job));
     return reply;
   }
-  if (absl::Status status = CheckMeasurable(job); !status.ok()) return status;
+  SEQPOINT_RETURN_IF_ERROR(CheckMeasurable(job));
   // A metric may be in several configurations: any that was measured answers.
   absl::Status missing;
   std::vector<std::string> known = {"time"};

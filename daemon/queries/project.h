@@ -1,4 +1,4 @@
-// What a metric comes to over a run: time, a counter, or a sum of counters.
+// Projects a metric onto a run: time, a counter, or a sum of counters.
 //
 // Threading: thread-safe, as snapshots are.
 #ifndef DAEMON_QUERIES_PROJECT_H_

@@ -1,4 +1,4 @@
-// What the times of a playlist's iterations on another machine say of the whole run there.
+// Projects the times of a playlist's iterations on another machine onto the whole run there.
 // docs/formats/playlist.md
 //
 // Threading: pure functions.

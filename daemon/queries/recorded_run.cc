@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "daemon/base/status_macros.h"
 #include "daemon/queries/stored_windows.h"
 #include "daemon/queries/trace_import.h"
 #include "daemon/trace/marks.h"
@@ -18,7 +19,7 @@ using Window = traces::WindowReader::Window;
 
 // Iterations of a live job after which a window's records are all there.
 constexpr int64_t kSettled = 16;
-// Of recording a call and its work, where it cannot be told from the times.
+// The cost of recording a call and its work, where the times do not tell it.
 constexpr double kUsualPriceNs = 500;
 
 Key KeyOf(const IterationRow& row) {
@@ -28,7 +29,7 @@ Key KeyOf(const IterationRow& row) {
   return key;
 }
 
-// Of one iteration, of which nothing behind it is recorded; nothing where it cannot be replayed.
+// One iteration, with nothing recorded behind it. Nothing where it cannot be replayed.
 std::optional<Stretch> WindowStretch(const trace::Trace& trace, const Window& window,
                                      const jobs::Snapshot& snapshot, int64_t number,
                                      const Key& key) {
@@ -62,26 +63,25 @@ absl::StatusOr<std::vector<Stretch>> ReadImported(Store& store, const jobs::Snap
   std::vector<Pieces> pieces_together;
   std::map<int32_t, size_t> next;  // by rank
   for (const auto& [rank, number] : pieces) {
-    if (absl::Status status = CheckAsked(cancelled); !status.ok()) return status;
-    auto recorded = ReadRecordedTrace(store, job.job_id, rank, number);
-    if (!recorded.ok()) return recorded.status();
-    if (recorded->trace.calls.empty()) continue;
+    SEQPOINT_RETURN_IF_ERROR(CheckAsked(cancelled));
+    SEQPOINT_ASSIGN_OR_RETURN(auto recorded, ReadRecordedTrace(store, job.job_id, rank, number));
+    if (recorded.trace.calls.empty()) continue;
     const size_t at = next[rank]++;
     if (at >= together.size()) together.resize(at + 1), pieces_together.resize(at + 1);
-    together[at].push_back(*std::move(recorded));
+    together[at].push_back(std::move(recorded));
     pieces_together[at].emplace_back(rank, number);
   }
   std::vector<Stretch> stretches;
   for (size_t at = 0; at < together.size(); ++at) {
-    if (absl::Status status = CheckAsked(cancelled); !status.ok()) return status;
+    SEQPOINT_RETURN_IF_ERROR(CheckAsked(cancelled));
     std::vector<traces::RecordedTrace>& recorded = together[at];
     if (next.size() == 1 && IsWindow(recorded[0])) {
       const traces::RecordedTrace& window = recorded[0];
       const int64_t number = window.first_iteration;
-      const auto rows = ReadRows(store, job.job_id, window.trace.rank, number, number);
-      if (!rows.ok()) return rows.status();
-      const auto row = rows->find(number);
-      if (row == rows->end()) continue;
+      SEQPOINT_ASSIGN_OR_RETURN(const auto rows,
+                                ReadRows(store, job.job_id, window.trace.rank, number, number));
+      const auto row = rows.find(number);
+      if (row == rows.end()) continue;
       std::optional<Stretch> stretch = WindowStretch(
           window.trace, {window.iteration_starts_ns[0], window.iteration_starts_ns[1]}, snapshot,
           number, KeyOf(row->second));
@@ -95,10 +95,11 @@ absl::StatusOr<std::vector<Stretch>> ReadImported(Store& store, const jobs::Snap
     std::vector<whatif::RecordedRank> ranks;
     std::map<int64_t, Stretch::Step> steps;  // by number
     for (traces::RecordedTrace& rank : recorded) {
-      const auto rows = ReadRows(store, job.job_id, rank.trace.rank, rank.first_iteration,
-                                 rank.first_iteration + static_cast<int64_t>(rank.iterations) - 1);
-      if (!rows.ok()) return rows.status();
-      for (const auto& [number, row] : *rows) {
+      SEQPOINT_ASSIGN_OR_RETURN(
+          const auto rows,
+          ReadRows(store, job.job_id, rank.trace.rank, rank.first_iteration,
+                   rank.first_iteration + static_cast<int64_t>(rank.iterations) - 1));
+      for (const auto& [number, row] : rows) {
         Stretch::Step& step = steps[number - rank.first_iteration];
         step.number = std::max(step.number, number);
         step.key.first = std::max(step.key.first, KeyOf(row).first);
@@ -125,23 +126,23 @@ absl::StatusOr<std::optional<Stretch>> ReadWindow(Store& store, const jobs::Snap
                                                   int32_t rank, int64_t number,
                                                   StoredWindows* windows) {
   const jobs::SnapshotData& job = snapshot.data();
-  const auto rows = ReadRows(store, job.job_id, rank, number, number + kSettled);
-  if (!rows.ok()) return rows.status();
+  SEQPOINT_ASSIGN_OR_RETURN(const auto rows,
+                            ReadRows(store, job.job_id, rank, number, number + kSettled));
   // The last records of a window may come after its iteration.
-  if (job.live && !rows->contains(number + kSettled)) return std::nullopt;
-  const auto row = rows->find(number), next = rows->find(number + 1);
-  // A rule that was learned anew counts other lengths.
-  if (row == rows->end() || next == rows->end() || row->second.config_id != abi::kConfigTrace ||
+  if (job.live && !rows.contains(number + kSettled)) return std::nullopt;
+  const auto row = rows.find(number), next = rows.find(number + 1);
+  // A rule that was learned again counts other lengths.
+  if (row == rows.end() || next == rows.end() || row->second.config_id != abi::kConfigTrace ||
       row->second.incarnation != next->second.incarnation ||
       row->second.length_count != job.dimensions ||
       number < (job.work ? *job.work : job.engine).closed_iterations()) {
     return std::nullopt;
   }
   const int64_t end_ns = next->second.boundary_ns;
-  const auto trace = windows->Read(job.job_id, rank, number, {{row->second.boundary_ns, end_ns}});
-  if (!trace.ok()) return trace.status();
+  SEQPOINT_ASSIGN_OR_RETURN(const auto trace, windows->Read(job.job_id, rank, number,
+                                                            {{row->second.boundary_ns, end_ns}}));
   std::optional<Stretch> stretch =
-      WindowStretch(*trace, {windows->begin_ns(), end_ns}, snapshot, number, KeyOf(row->second));
+      WindowStretch(trace, {windows->begin_ns(), end_ns}, snapshot, number, KeyOf(row->second));
   if (stretch) stretch->pieces = {{rank, number}};
   return stretch;
 }
@@ -199,18 +200,16 @@ absl::StatusOr<RecordedRun> ReadRecordedRun(Store& store, const jobs::Snapshot& 
   for (const auto& [rank, number] : pieces) {
     if (IsRecordedTrace(number)) imported.emplace_back(rank, number);
     if (number < 0) continue;  // that, or a learn log
-    if (absl::Status status = CheckAsked(cancelled); !status.ok()) return status;
-    auto window = ReadWindow(store, snapshot, rank, number, &windows);
-    if (!window.ok()) return window.status();
-    if (*window) {
-      run.stretches.push_back(**std::move(window));
+    SEQPOINT_RETURN_IF_ERROR(CheckAsked(cancelled));
+    SEQPOINT_ASSIGN_OR_RETURN(auto window, ReadWindow(store, snapshot, rank, number, &windows));
+    if (window) {
+      run.stretches.push_back(*std::move(window));
     } else {
       ++left_out;
     }
   }
-  auto stretches = ReadImported(store, snapshot, imported, cancelled);
-  if (!stretches.ok()) return stretches.status();
-  for (Stretch& stretch : *stretches) run.stretches.push_back(std::move(stretch));
+  SEQPOINT_ASSIGN_OR_RETURN(auto stretches, ReadImported(store, snapshot, imported, cancelled));
+  for (Stretch& stretch : stretches) run.stretches.push_back(std::move(stretch));
   TakeTracingOff(&run);
   const bool replayed = !run.stretches.empty();
   std::erase_if(run.stretches, [](const Stretch& stretch) { return stretch.steps.empty(); });

@@ -1,8 +1,8 @@
 // A job's traces, from the store, as stretches of its run that can be run again: our own windows,
 // and traces that were imported.
 //
-// Threading: free functions and plain values. Ownership: a run needs neither the store nor the
-// answers any more.
+// Threading: free functions and plain values. Ownership: a run outlives the store and the
+// snapshot that it was read from.
 #ifndef DAEMON_QUERIES_RECORDED_RUN_H_
 #define DAEMON_QUERIES_RECORDED_RUN_H_
 
@@ -40,9 +40,9 @@ struct Stretch {
     double measured_ns = 0;  // 0: not known
   };
   whatif::Recording recording;
-  // Of a window: what recording cost is taken off the calls in `recording`, off what the program
-  // does between them in this one. The truth is in between. Where it cannot be told from the
-  // times, nothing is taken off in `recording`, and the usual price in this one.
+  // For a window: `recording` has the cost of recording taken off the calls, this one has it taken
+  // off the program's work between them. The truth is in between. Where the times do not tell the
+  // cost, nothing is taken off in `recording`, and the usual price in this one.
   whatif::Recording other;
   size_t calls = 0, works = 0;        // of a window, in its trace
   std::vector<int64_t> first_number;  // by rank, of an imported one
@@ -68,7 +68,7 @@ absl::Status CheckAsked(Cancelled cancelled);
 absl::StatusOr<RecordedRun> ReadRecordedRun(Store& store, const jobs::Snapshot& snapshot,
                                             const Pieces& pieces, Cancelled cancelled);
 
-// Of the stretch's steps, each as long as its slowest rank, from Outcome::duration_ns.
+// Times of the stretch's steps, each as long as its slowest rank, from Outcome::duration_ns.
 std::vector<double> StepTimes(const Stretch& stretch,
                               const std::vector<std::vector<double>>& duration_ns);
 

@@ -7,14 +7,14 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
+#include "daemon/base/status_macros.h"
 #include "daemon/queries/replayed_run.h"
 
 namespace seqpoint::queries {
 absl::StatusOr<v1::ReplayReply> Replay(const jobs::SnapshotData& job, const RecordedRun& run,
                                        Cancelled cancelled) {
-  const auto replayed = ReplayAll(run, cancelled);
-  if (!replayed.ok()) return replayed.status();
-  const std::vector<whatif::Outcome>& outcomes = *replayed;
+  SEQPOINT_ASSIGN_OR_RETURN(const auto replayed, ReplayAll(run, cancelled));
+  const std::vector<whatif::Outcome>& outcomes = replayed;
   v1::ReplayReply reply;
   Spent spent;
   uint64_t not_run = 0;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "daemon/base/status_macros.h"
 #include "daemon/queries/stored_windows.h"
 #include "daemon/queries/trace_import.h"
 #include "daemon/trace/trace.h"
@@ -15,9 +16,9 @@
 namespace seqpoint::queries {
 namespace {
 
-// What was replayed of a trace: the calls and works that ran, at their new times, and a mark of
-// each iteration, the first of which is `first_number`. Of a window only the counted turn, from its
-// begin on.
+// The replay of a trace: the calls and works that ran, at their new times, and a mark of each
+// iteration, the first of which is `first_number`. Of a window it has the counted turn alone, from
+// the start of the window on.
 trace::Trace Replayed(const trace::Trace& trace, const Stretch& stretch, const whatif::Graph& graph,
                       const whatif::RankTimeline& timeline, int64_t first_number) {
   const size_t turn = stretch.window ? kCountedTurn : 0;
@@ -85,7 +86,7 @@ absl::Status ExportReplay(const jobs::SnapshotData& job, const RecordedRun& run,
   StoredWindows windows(&store, StoredWindows::Names::kDemangled);
   std::optional<traces::ChromeWriter> writer;
   for (const Stretch& stretch : run.stretches) {
-    if (absl::Status status = CheckAsked(cancelled); !status.ok()) return status;
+    SEQPOINT_RETURN_IF_ERROR(CheckAsked(cancelled));
     std::vector<const whatif::Graph*> graphs;
     for (const whatif::Graph& graph : stretch.recording.graphs) graphs.push_back(&graph);
     const whatif::Timeline timeline = whatif::Replay(graphs);
@@ -94,14 +95,14 @@ absl::Status ExportReplay(const jobs::SnapshotData& job, const RecordedRun& run,
       trace::Trace trace;
       int64_t first_number = number;
       if (IsRecordedTrace(number)) {
-        auto recorded = ReadRecordedTrace(store, job.job_id, rank, number);
-        if (!recorded.ok()) return recorded.status();
-        trace = std::move(recorded->trace);
-        first_number = recorded->first_iteration;
+        SEQPOINT_ASSIGN_OR_RETURN(auto recorded,
+                                  ReadRecordedTrace(store, job.job_id, rank, number));
+        trace = std::move(recorded.trace);
+        first_number = recorded.first_iteration;
       } else {
-        auto read = windows.Read(job.job_id, rank, number, stretch.window);
-        if (!read.ok()) return read.status();
-        trace = *std::move(read);
+        SEQPOINT_ASSIGN_OR_RETURN(auto read,
+                                  windows.Read(job.job_id, rank, number, stretch.window));
+        trace = std::move(read);
         if (trace.calls.size() != stretch.calls || trace.works.size() != stretch.works) {
           return absl::UnavailableError(
               absl::StrCat("the trace of iteration ", number,

@@ -6,11 +6,12 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "daemon/base/status_macros.h"
 
 namespace seqpoint::queries {
 namespace {
 
-// Of replays that miss what was measured by more, nothing follows for a change. Those of recorded
+// A replay that misses the measured time by more tells nothing about a change. Replays of recorded
 // traces miss it by less than 1 %, published ones by 3 to 14 % (docs/using/whatif-accuracy.md).
 constexpr double kMostReplayError = 0.10;
 
@@ -20,7 +21,7 @@ absl::StatusOr<std::vector<whatif::Outcome>> ReplayAll(const RecordedRun& run,
                                                        Cancelled cancelled) {
   std::vector<whatif::Outcome> outcomes;
   for (const Stretch& stretch : run.stretches) {
-    if (absl::Status status = CheckAsked(cancelled); !status.ok()) return status;
+    SEQPOINT_RETURN_IF_ERROR(CheckAsked(cancelled));
     outcomes.push_back(whatif::RunAgain(stretch.recording, stretch.recording.graphs));
   }
   return outcomes;

@@ -1,5 +1,4 @@
-// What the replays of a recorded run take: their times, how far these are off, and what the time
-// goes to.
+// Replays of a recorded run: their times, how far these are off, and where the time goes.
 //
 // Threading: pure functions. Ownership: values; Spent keeps pointers into the outcomes.
 #ifndef DAEMON_QUERIES_REPLAYED_RUN_H_
@@ -32,14 +31,14 @@ ReplayErrors ErrorsOf(const RecordedRun& run, const std::vector<whatif::Outcome>
 absl::Status CheckReplay(const RecordedRun& run, const ReplayErrors& errors,
                          const std::string& job);
 
-// Of a mean iteration, longest first: `shares_ns` of `iterations`, whose time is `time_ns`.
-// `calls_ns`: of calls that launch nothing, by name.
+// The shares of a mean iteration, longest first: `shares_ns` of `iterations`, whose time is
+// `time_ns`. `calls_ns`: of calls that launch nothing, by name.
 inline constexpr size_t kShares = static_cast<size_t>(whatif::Share::kCount);
 void SetShares(const double* shares_ns, double iterations, double time_ns,
                const absl::flat_hash_map<std::string, double>& calls_ns,
                google::protobuf::RepeatedPtrField<v1::TimeShare>* to);
 
-// What the steps of all stretches take, one after the other.
+// The times of the steps of all stretches, one after the other.
 struct Spent {
   std::vector<double> times_ns;
   std::vector<const whatif::Shares*> paths, idle;

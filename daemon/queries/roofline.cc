@@ -19,7 +19,7 @@ namespace {
 // thing in one run and another in the next.
 constexpr double kBusyShare = 0.58;
 
-// Of one kernel: the sums over what is joined, and over all.
+// One kernel: the sums over the joined lengths, and over all.
 struct Joined {
   counters::MetricSums sums;
   int64_t joined_lengths = 0;

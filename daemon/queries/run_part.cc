@@ -15,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "daemon/base/status_macros.h"
 #include "daemon/jobs/figures.h"
 #include "daemon/queries/step_rows.h"
 #include "daemon/seqpoint/interval.h"
@@ -22,7 +23,7 @@
 namespace seqpoint::queries {
 namespace {
 
-// Of a job that was made of a log, which has no ranks.
+// A job that was made of a log has no ranks.
 std::vector<int32_t> RanksOf(const jobs::SnapshotData& job) {
   return job.ranks.empty() ? std::vector<int32_t>{0} : job.ranks;
 }
@@ -33,9 +34,8 @@ absl::Status ForEachRow(const jobs::SnapshotData& job, const std::vector<int32_t
   StepRows reader(store, job.job_id, ranks, range.first);
   std::vector<IterationRow> rows;
   for (;;) {
-    const absl::StatusOr<bool> more = reader.Read(rows);
-    if (!more.ok()) return more.status();
-    if (!*more) return absl::OkStatus();
+    SEQPOINT_ASSIGN_OR_RETURN(const auto more, reader.Read(rows));
+    if (!more) return absl::OkStatus();
     for (const IterationRow& row : rows) {
       if (row.number > range.last) return absl::OkStatus();
       if (IsTraining(row)) see(row);
@@ -65,7 +65,7 @@ bool HasOwnTime(const jobs::SnapshotData& job, const IterationRow& row) {
          (row.flags & kIterationDistorted) == 0;
 }
 
-// What `count` iterations in a row take together, from all that the run had of them: where their
+// The time of `count` iterations in a row, from all such rows of the run. Where their
 // order is not random (sorted lengths), those that are lost may all be long ones. Nothing where the
 // run has too few of them for a variance.
 std::optional<TimesInRow> TimesInRowOf(absl::Span<const double> times, size_t count) {
@@ -207,7 +207,7 @@ absl::StatusOr<v1::ProjectReply> ProjectPart(const jobs::Snapshot& snapshot,
   double residual_squares = 0, residuals = 0;
   std::set<Key> timed_keys;
   std::map<Key, int64_t> untimed_keys;
-  // How many in a row have neither a time nor a length -> how often.
+  // Length of a row of iterations without time and length -> how often it comes.
   std::map<int64_t, int64_t> strange;
   int64_t last = -1, in_row = 0;
   const auto see = [&](const IterationRow& row) {
@@ -244,9 +244,7 @@ absl::StatusOr<v1::ProjectReply> ProjectPart(const jobs::Snapshot& snapshot,
     }
     ++untimed_keys[key];
   };
-  if (absl::Status status = ForEachStep(job, {}, store, see); !status.ok()) {
-    return status;
-  }
+  SEQPOINT_RETURN_IF_ERROR(ForEachStep(job, {}, store, see));
   if (in_row > 0) ++strange[in_row];
   int64_t untimed = 0, lost = 0;
   for (const auto& [key, count] : untimed_keys) untimed += count;

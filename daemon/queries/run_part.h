@@ -57,7 +57,7 @@ absl::StatusOr<v1::ProjectReply> ProjectPart(const jobs::Snapshot& snapshot,
 // none of it, or the trace that was imported is all there is of it.
 bool IsTraining(const IterationRow& row);
 bool HasUsableTime(const jobs::SnapshotData& job, const IterationRow& row);
-// Of one whose end is not known its time is one until there, and at most `rest_ns` longer.
+// The end of the iteration is not known: it took at most `rest_ns` longer than its time says.
 bool HasOpenEnd(const jobs::SnapshotData& job, const IterationRow& row);
 
 }  // namespace seqpoint::queries

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "daemon/base/status_macros.h"
 #include "daemon/jobs/step_builder.h"
 
 namespace seqpoint::queries {
@@ -15,26 +16,25 @@ constexpr int64_t kEnd = std::numeric_limits<int64_t>::max();
 absl::StatusOr<std::vector<IterationRow>> StepRows::ReadPage(int32_t rank, int64_t end,
                                                              uint32_t without) {
   for (int64_t from = next_;;) {
-    const auto page = store_.ReadIterations(job_id_, rank, from, kPageRows);
-    if (!page.ok()) return page.status();
+    SEQPOINT_ASSIGN_OR_RETURN(const auto page,
+                              store_.ReadIterations(job_id_, rank, from, kPageRows));
     std::vector<IterationRow> rows;
-    for (const IterationRow& row : *page) {
+    for (const IterationRow& row : page) {
       if (row.number >= end || (row.flags & without) != 0) continue;
       // The same iteration of a later incarnation; the first one counts.
       if (!rows.empty() && rows.back().number == row.number) continue;
       rows.push_back(row);
     }
-    if (!rows.empty() || page->size() < kPageRows || page->back().number >= end) return rows;
-    from = page->back().number + 1;
+    if (!rows.empty() || page.size() < kPageRows || page.back().number >= end) return rows;
+    from = page.back().number + 1;
   }
 }
 
 absl::StatusOr<std::vector<IterationRow>> StepRows::ReadSteps() {
   if (ranks_.size() == 1) return ReadPage(ranks_.front(), kEnd, kIterationConcurrent);
   if (!first_step_) {
-    const auto first = store_.ReadIterations(job_id_, kStepsRank, 0, 1);
-    if (!first.ok()) return first.status();
-    first_step_ = first->empty() ? kEnd : first->front().number;
+    SEQPOINT_ASSIGN_OR_RETURN(const auto first, store_.ReadIterations(job_id_, kStepsRank, 0, 1));
+    first_step_ = first.empty() ? kEnd : first.front().number;
   }
   if (next_ < *first_step_) {
     for (const int32_t rank : ranks_) {
@@ -47,9 +47,8 @@ absl::StatusOr<std::vector<IterationRow>> StepRows::ReadSteps() {
 
 absl::StatusOr<bool> StepRows::Read(std::vector<IterationRow>& steps) {
   steps.clear();
-  const absl::StatusOr<std::vector<IterationRow>> rows = ReadSteps();
-  if (!rows.ok()) return rows.status();
-  for (const IterationRow& row : *rows) {
+  SEQPOINT_ASSIGN_OR_RETURN(const auto rows, ReadSteps());
+  for (const IterationRow& row : rows) {
     // A run's numbers begin anywhere; from there, or from the number that was asked for, on none is
     // missing but with its record.
     if (!any_ && next_ == 0) next_ = row.number;

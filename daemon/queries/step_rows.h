@@ -1,8 +1,8 @@
-// The rows of a run's steps, in order and a page at a time, as they are in its figures. Of several
-// ranks they are stored as such; until the second one came, the only rank's are. Numbers of which
-// nothing is stored, since their records were lost, come as rows without length and time. What was
-// repeated after a checkpoint is read once, and what ran at the same time as another process not at
-// all.
+// StepRows: the rows of a run's steps, in order and a page at a time, as they are in its figures.
+// Steps of several ranks are stored as such; until the second rank came, the rows of the only rank
+// are its steps. Numbers without a row, since their records were lost, come as rows without length
+// and time. Iterations that were repeated after a checkpoint are read once, and those of a
+// concurrent incarnation not at all.
 //
 // Threading: one thread. Ownership: keeps a pointer to the store.
 #ifndef DAEMON_QUERIES_STEP_ROWS_H_

@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "daemon/base/status_macros.h"
 #include "daemon/queries/trace_import.h"
 
 namespace seqpoint::queries {
@@ -41,27 +42,27 @@ absl::StatusOr<std::unique_ptr<jobs::Job>> StoreImport(
   auto job = std::make_unique<jobs::Job>(std::move(row), options);
   job->Import(run, [&] { return store.NewProcessId(); });
   const int64_t job_id = job->row().job_id;
-  if (absl::Status status = store.BeginJob(job_id); !status.ok()) return status;
-  if (absl::Status status = StoreTraces(store, job_id, traces); !status.ok()) return status;
+  SEQPOINT_RETURN_IF_ERROR(store.BeginJob(job_id));
+  SEQPOINT_RETURN_IF_ERROR(StoreTraces(store, job_id, traces));
   WriteBatch batch;
   const auto write = [&](int32_t rank, const std::vector<jobs::ImportedIteration>& iterations) {
     for (size_t i = 0; i < iterations.size(); ++i) {
       batch.iterations.push_back(RowOf(run, rank, iterations[i], job_id, static_cast<int64_t>(i)));
       if (batch.iterations.size() < kPieceRows && i + 1 < iterations.size()) continue;
-      if (absl::Status status = store.Write(batch); !status.ok()) return status;
+      SEQPOINT_RETURN_IF_ERROR(store.Write(batch));
       batch.Clear();
     }
     return absl::OkStatus();
   };
   for (const jobs::ImportedRank& rank : run.ranks) {
-    if (absl::Status status = write(rank.rank, rank.iterations); !status.ok()) return status;
+    SEQPOINT_RETURN_IF_ERROR(write(rank.rank, rank.iterations));
   }
   if (run.ranks.size() != 1) {
     const int32_t rank = run.ranks.empty() ? 0 : kStepsRank;
-    if (absl::Status status = write(rank, run.iterations); !status.ok()) return status;
+    SEQPOINT_RETURN_IF_ERROR(write(rank, run.iterations));
   }
   job->TakeRows(batch);
-  if (absl::Status status = store.Write(batch); !status.ok()) return status;
+  SEQPOINT_RETURN_IF_ERROR(store.Write(batch));
   return job;
 }
 

@@ -18,7 +18,7 @@ namespace seqpoint::queries {
 
 // Makes the job of `row` (id, name, run id) and writes it to the store, piece by piece, the job
 // itself last: until then nobody sees it, and what an error or a kill leaves is doomed. While this
-// goes on, the store's Prune must be told to keep the job. Errors: as Store::Write.
+// goes on, the store's Prune must keep the job. Errors: as Store::Write.
 absl::StatusOr<std::unique_ptr<jobs::Job>> StoreImport(
     Store& store, JobRow row, const jobs::ImportedRun& run, const jobs::JobOptions& options,
     const std::vector<traces::RecordedTrace>& traces = {});

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "daemon/base/demangle.h"
+#include "daemon/base/status_macros.h"
 #include "daemon/queries/step_rows.h"
 
 namespace seqpoint::queries {
@@ -20,19 +21,17 @@ constexpr char kOwnProcess[] = "1000000";
 absl::StatusOr<trace::Trace> StoredWindows::Read(
     int64_t job_id, int32_t rank, int64_t number,
     const std::optional<traces::WindowReader::Window>& window, Visitor visit) {
-  const auto segments = store_.ReadTrace(job_id, rank, number);
-  if (!segments.ok()) return segments.status();
+  SEQPOINT_ASSIGN_OR_RETURN(const auto segments, store_.ReadTrace(job_id, rank, number));
   traces::WindowReader reader;
   traces::WindowReader::Window all = {std::numeric_limits<int64_t>::max(),
                                       std::numeric_limits<int64_t>::max()};
   std::set<int64_t> named;
-  for (const TraceSegmentRow& segment : *segments) {
+  for (const TraceSegmentRow& segment : segments) {
     if (named.insert(segment.process_id).second) {
       auto& known = names_[segment.process_id];
       if (known.empty()) {
-        auto read = store_.ReadNames(segment.process_id);
-        if (!read.ok()) return read.status();
-        known = *std::move(read);
+        SEQPOINT_ASSIGN_OR_RETURN(auto read, store_.ReadNames(segment.process_id));
+        known = std::move(read);
         for (NameRow& name : known) {
           if (names_wanted_ == Names::kDemangled) name.text = Demangle(name.text);
         }
@@ -59,14 +58,15 @@ absl::StatusOr<std::map<int64_t, IterationRow>> ReadRows(Store& store, int64_t j
                                                          int64_t first, int64_t last) {
   std::map<int64_t, IterationRow> rows;
   while (first <= last) {
-    const auto read = store.ReadIterations(
-        job_id, rank, first, static_cast<int>(std::min<int64_t>(last - first + 1, kPageRows)));
-    if (!read.ok()) return read.status();
-    if (read->empty()) break;
-    for (const IterationRow& row : *read) {
+    SEQPOINT_ASSIGN_OR_RETURN(
+        const auto read,
+        store.ReadIterations(job_id, rank, first,
+                             static_cast<int>(std::min<int64_t>(last - first + 1, kPageRows))));
+    if (read.empty()) break;
+    for (const IterationRow& row : read) {
       if (row.number <= last) rows[row.number] = row;
     }
-    first = read->back().number + 1;
+    first = read.back().number + 1;
   }
   return rows;
 }

@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "daemon/base/status_macros.h"
 #include "daemon/iterations/trace_iterations.h"
 #include "daemon/queries/log_import.h"
 #include "daemon/trace/correlations.h"
@@ -27,7 +28,7 @@ constexpr int64_t kFirstTrace = std::numeric_limits<int64_t>::min();
 constexpr int64_t kMostTraces = 1 << 20;
 // A piece of a trace in the store.
 constexpr size_t kSegmentBytes = size_t{64} << 20;
-// Of a file. Each part has tables of its own.
+// A file, or a part of one, with tables of its own.
 constexpr size_t kMostHoles = 4096;
 
 struct Recording {
@@ -76,7 +77,7 @@ std::vector<Measured> Measure(const Recording& recording) {
   std::vector<Measured> measured(iterations.count);
   for (const trace::Work& work : trace.works) {
     const uint32_t call = correlations.CallOf(work.correlation);
-    // Of a trace without calls, its works are in their place.
+    // In a trace without calls, works take their place.
     if (call == trace::kNone && !trace.calls.empty()) continue;
     const int64_t at =
         At(iterations, call == trace::kNone ? work.start_ns : trace.calls[call].begin_ns);
@@ -225,10 +226,9 @@ absl::StatusOr<TraceImport> ReadTraces(std::vector<TraceFile> files, const std::
                    [](const Recording& a, const Recording& b) {
                      return std::pair(a.rank, a.begin_ns) < std::pair(b.rank, b.begin_ns);
                    });
-  if (absl::Status status = CheckOrder(recordings); !status.ok()) return status;
-  absl::StatusOr<std::vector<Recording>> split = Split(std::move(recordings), marker);
-  if (!split.ok()) return split.status();
-  recordings = *std::move(split);
+  SEQPOINT_RETURN_IF_ERROR(CheckOrder(recordings));
+  SEQPOINT_ASSIGN_OR_RETURN(auto split, Split(std::move(recordings), marker));
+  recordings = std::move(split);
 
   TraceImport import;
   jobs::ImportedRun& run = import.run;
@@ -322,21 +322,19 @@ absl::Status StoreTraces(Store& store, int64_t job_id,
                          const std::vector<traces::RecordedTrace>& traces) {
   int64_t number = kFirstTrace;
   for (const traces::RecordedTrace& trace : traces) {
-    absl::StatusOr<std::string> bytes = traces::ToBytes(trace);
-    if (!bytes.ok()) return bytes.status();
+    SEQPOINT_ASSIGN_OR_RETURN(auto bytes, traces::ToBytes(trace));
     // Segments have a whole number of records: the length comes first, zeros at the end.
-    const uint64_t size = bytes->size();
-    bytes->insert(0, reinterpret_cast<const char*>(&size), sizeof(size));
-    bytes->append((kTraceRecordBytes - bytes->size() % kTraceRecordBytes) % kTraceRecordBytes,
-                  '\0');
-    for (size_t at = 0; at < bytes->size(); at += kSegmentBytes) {
+    const uint64_t size = bytes.size();
+    bytes.insert(0, reinterpret_cast<const char*>(&size), sizeof(size));
+    bytes.append((kTraceRecordBytes - bytes.size() % kTraceRecordBytes) % kTraceRecordBytes, '\0');
+    for (size_t at = 0; at < bytes.size(); at += kSegmentBytes) {
       WriteBatch batch;
       batch.trace_segments.push_back({.job_id = job_id,
                                       .rank = trace.trace.rank,
                                       .number = number,
                                       .process_id = 0,
-                                      .records = bytes->substr(at, kSegmentBytes)});
-      if (absl::Status status = store.Write(batch); !status.ok()) return status;
+                                      .records = bytes.substr(at, kSegmentBytes)});
+      SEQPOINT_RETURN_IF_ERROR(store.Write(batch));
     }
     ++number;
   }
@@ -347,10 +345,9 @@ bool IsRecordedTrace(int64_t number) { return number < kFirstTrace + kMostTraces
 
 absl::StatusOr<traces::RecordedTrace> ReadRecordedTrace(Store& store, int64_t job_id, int32_t rank,
                                                         int64_t number) {
-  const auto segments = store.ReadTrace(job_id, rank, number);
-  if (!segments.ok()) return segments.status();
+  SEQPOINT_ASSIGN_OR_RETURN(const auto segments, store.ReadTrace(job_id, rank, number));
   std::string bytes;
-  for (const TraceSegmentRow& segment : *segments) bytes += segment.records;
+  for (const TraceSegmentRow& segment : segments) bytes += segment.records;
   uint64_t size = 0;
   if (bytes.size() >= sizeof(size)) std::memcpy(&size, bytes.data(), sizeof(size));
   if (size == 0 || size > bytes.size() - sizeof(size)) {

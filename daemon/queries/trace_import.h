@@ -43,7 +43,7 @@ absl::StatusOr<TraceImport> ReadTraces(std::vector<TraceFile> files, const std::
 // The traces' rows in the store, in pieces: `write` takes one after the other.
 absl::Status StoreTraces(Store& store, int64_t job_id,
                          const std::vector<traces::RecordedTrace>& traces);
-// What StoreTraces wrote, as (rank, number of the piece).
+// Pieces that StoreTraces wrote, as (rank, number of the piece).
 bool IsRecordedTrace(int64_t number);
 absl::StatusOr<traces::RecordedTrace> ReadRecordedTrace(Store& store, int64_t job_id, int32_t rank,
                                                         int64_t number);

@@ -7,6 +7,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "daemon/base/status_macros.h"
 #include "daemon/queries/log_import.h"
 #include "daemon/queries/replayed_run.h"
 #include "daemon/queries/roofline.h"
@@ -79,12 +80,10 @@ absl::StatusOr<NamedChange> ParseNamedChange(const v1::WhatIfChange& requested) 
     named.change = {name, *std::move(request), {}, {}};
     return named;
   }
-  absl::StatusOr<whatif::Preset> own = whatif::ParsePreset(name, requested.text());
-  if (!own.ok()) return own.status();
-  absl::StatusOr<whatif::Change> change = whatif::WithParameters(*own, requested.parameters());
-  if (!change.ok()) return change.status();
-  named.change = *std::move(change);
-  named.preset = *std::move(own);
+  SEQPOINT_ASSIGN_OR_RETURN(auto own, whatif::ParsePreset(name, requested.text()));
+  SEQPOINT_ASSIGN_OR_RETURN(auto change, whatif::WithParameters(own, requested.parameters()));
+  named.change = std::move(change);
+  named.preset = std::move(own);
   return named;
 }
 
@@ -93,9 +92,8 @@ absl::StatusOr<NamedChange> ParseNamedChange(const v1::WhatIfChange& requested) 
 absl::StatusOr<std::vector<NamedChange>> ParseChanges(const v1::WhatIfRequest& request) {
   std::vector<NamedChange> changes;
   for (const v1::WhatIfChange& requested : request.changes()) {
-    absl::StatusOr<NamedChange> change = ParseNamedChange(requested);
-    if (!change.ok()) return change.status();
-    changes.push_back(*std::move(change));
+    SEQPOINT_ASSIGN_OR_RETURN(auto change, ParseNamedChange(requested));
+    changes.push_back(std::move(change));
   }
   return changes;
 }
@@ -104,15 +102,14 @@ absl::StatusOr<v1::WhatIfReply> WhatIf(const jobs::Snapshot& snapshot, const Rec
                                        const std::vector<NamedChange>& changes,
                                        const v1::WhatIfRequest& request, Cancelled cancelled) {
   const jobs::SnapshotData& job = snapshot.data();
-  const auto unchanged = ReplayUnchanged(run, cancelled);
-  if (!unchanged.ok()) return unchanged.status();
-  const Unchanged& before = *unchanged;
+  SEQPOINT_ASSIGN_OR_RETURN(const auto unchanged, ReplayUnchanged(run, cancelled));
+  const Unchanged& before = unchanged;
   // Most jobs have none.
   const absl::StatusOr<v1::GetRooflineReply> roofline = GetRoofline(job, {});
   const whatif::Bounds bounds = roofline.ok() ? BoundsOf(*roofline) : whatif::Bounds();
   v1::WhatIfReply reply;
   const ReplayErrors errors = ErrorsOf(run, before.outcomes);
-  if (absl::Status status = CheckReplay(run, errors, job.name); !status.ok()) return status;
+  SEQPOINT_RETURN_IF_ERROR(CheckReplay(run, errors, job.name));
   reply.set_replay_error(errors.mean);
   reply.set_confidence(request.confidence());
   const WhatIfOptions options = {request.confidence(), errors.mean, !request.list()};
@@ -126,14 +123,12 @@ absl::StatusOr<v1::WhatIfReply> WhatIf(const jobs::Snapshot& snapshot, const Rec
     return one.status();
   };
   if (!request.list()) {
-    if (absl::Status status = answer(changes); !status.ok()) return status;
+    SEQPOINT_RETURN_IF_ERROR(answer(changes));
   } else {
     for (const whatif::Preset& preset : whatif::Presets()) {
       const absl::StatusOr<whatif::Change> change = whatif::WithParameters(preset, "");
       if (!change.ok()) continue;  // it needs a parameter that only the user knows
-      if (absl::Status status = answer({{*change, preset, preset.name}}); !status.ok()) {
-        return status;
-      }
+      SEQPOINT_RETURN_IF_ERROR(answer({{*change, preset, preset.name}}));
     }
     std::stable_sort(reply.mutable_answers()->begin(), reply.mutable_answers()->end(),
                      [](const v1::WhatIfAnswer& a, const v1::WhatIfAnswer& b) {

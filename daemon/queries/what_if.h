@@ -1,4 +1,4 @@
-// What changes would do to a run, from its recorded iterations. docs/using/whatif.md
+// The effect of changes on a run, from its recorded iterations. docs/using/whatif.md
 //
 //   changes (parsed) + snapshot + recorded run -> replays, unchanged and changed -> reply
 //

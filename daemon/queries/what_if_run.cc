@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "daemon/base/status_macros.h"
 #include "daemon/jobs/figures.h"
 #include "daemon/queries/replayed_run.h"
 #include "daemon/seqpoint/interval.h"
@@ -29,9 +30,8 @@ constexpr double kUnexplained = 0.0028;
 }  // namespace
 
 absl::StatusOr<Unchanged> ReplayUnchanged(const RecordedRun& run, Cancelled cancelled) {
-  absl::StatusOr<std::vector<Outcome>> outcomes = ReplayAll(run, cancelled);
-  if (!outcomes.ok()) return outcomes.status();
-  Unchanged unchanged = {*std::move(outcomes), {}};
+  SEQPOINT_ASSIGN_OR_RETURN(auto outcomes, ReplayAll(run, cancelled));
+  Unchanged unchanged = {std::move(outcomes), {}};
   for (const Stretch& stretch : run.stretches) {
     unchanged.others.push_back(stretch.window
                                    ? whatif::Durations(stretch.other, stretch.other.graphs)
@@ -83,7 +83,7 @@ class WhatIfRun {
       }
     }
     for (size_t s = 0; s < run_.stretches.size(); ++s) {
-      if (absl::Status status = CheckAsked(cancelled); !status.ok()) return status;
+      SEQPOINT_RETURN_IF_ERROR(CheckAsked(cancelled));
       const Stretch& stretch = run_.stretches[s];
       std::vector<whatif::Graph> graphs = stretch.recording.graphs;
       for (whatif::Graph& graph : graphs) {
@@ -176,44 +176,44 @@ class WhatIfRun {
                        v1::WhatIfAnswer* answer, v1::WhatIfReply* reply) {
     const std::vector<std::string> kernels =
         options.whole ? AddParts() : std::vector<std::string>();
-    absl::StatusOr<ChangedRun> run =
-        ProjectChange(snapshot, steps_, options.confidence, options.replay_error);
-    if (!run.ok()) return run.status();
+    SEQPOINT_ASSIGN_OR_RETURN(
+        auto run, ProjectChange(snapshot, steps_, options.confidence, options.replay_error));
     if (!others_.empty()) {
-      const auto other = ProjectChange(snapshot, others_, options.confidence, options.replay_error);
-      if (!other.ok()) return other.status();
-      run->MeetHalfway(*other);
+      SEQPOINT_ASSIGN_OR_RETURN(
+          const auto other,
+          ProjectChange(snapshot, others_, options.confidence, options.replay_error));
+      run.MeetHalfway(other);
     }
     // No more than the change changes at all.
     const double changed = iterations_ == 1 && replayed_ns_ > 0 ? changed_ns_ / replayed_ns_ : 1;
-    run->Widen(std::min(NormalQuantile(options.confidence) * off_by_ * run->after.value,
-                        changed * run->before.value));
+    run.Widen(std::min(NormalQuantile(options.confidence) * off_by_ * run.after.value,
+                       changed * run.before.value));
     if (captured_ns_ > 0 && replayed_iterations_ > 0) {
       const double once_ns = captured_ns_ / replayed_iterations_;
-      const double each_ns = once_ns * static_cast<double>(run->lengths);
-      if (run->lengths == 1) {
-        run->AddOnce(once_ns);
+      const double each_ns = once_ns * static_cast<double>(run.lengths);
+      if (run.lengths == 1) {
+        run.AddOnce(once_ns);
       } else if (ShapesVary(work_ns_)) {
-        run->AddOnce(each_ns);
+        run.AddOnce(each_ns);
         answer->add_warnings(absl::StrFormat(
             "each of %d lengths needs a graph of its own; to capture them takes about %.3g s in "
             "all, which is in the figure: pad to fewer lengths where that is much",
-            run->lengths, each_ns / 1e9));
+            run.lengths, each_ns / 1e9));
       } else {
-        run->AddOnce(once_ns);
-        run->MayCost(each_ns - once_ns);
+        run.AddOnce(once_ns);
+        run.MayCost(each_ns - once_ns);
         answer->add_warnings(absl::StrFormat(
             "kernels take the same time at all %d lengths, so one graph is in the figure; to "
             "capture one for each takes about %.3g s, which the interval holds",
-            run->lengths, each_ns / 1e9));
+            run.lengths, each_ns / 1e9));
       }
     }
-    jobs::SetDifference(run->before, answer->mutable_before());
-    jobs::SetDifference(run->after, answer->mutable_after());
+    jobs::SetDifference(run.before, answer->mutable_before());
+    jobs::SetDifference(run.after, answer->mutable_after());
     // No run takes less than no time.
-    run->saved.high = std::min(run->saved.high, run->before.value);
-    jobs::SetDifference(run->saved, answer->mutable_saved());
-    for (const ChangedPoint& point : run->points) {
+    run.saved.high = std::min(run.saved.high, run.before.value);
+    jobs::SetDifference(run.saved, answer->mutable_saved());
+    for (const ChangedPoint& point : run.points) {
       v1::WhatIfSeqPoint& to = *answer->add_seqpoints();
       for (const int64_t length : point.lengths) to.add_lengths(length);
       to.set_weight(point.weight);
@@ -221,10 +221,10 @@ class WhatIfRun {
       to.set_after_duration_ns(point.after_ns);
       to.set_traces(point.traces);
     }
-    if (options.whole) SetParts(kernels, *run, answer);
-    reply->set_iterations(run->iterations);
-    reply->set_whole_run(run->whole_run);
-    reply->set_basis(run->basis);
+    if (options.whole) SetParts(kernels, run, answer);
+    reply->set_iterations(run.iterations);
+    reply->set_whole_run(run.whole_run);
+    reply->set_basis(run.basis);
     return absl::OkStatus();
   }
 
@@ -342,9 +342,8 @@ absl::StatusOr<v1::WhatIfAnswer> RunWhatIf(const std::vector<NamedChange>& chang
                                            v1::WhatIfReply* reply) {
   v1::WhatIfAnswer answer;
   WhatIfRun what_if(run, before, bounds);
-  if (absl::Status status = what_if.Apply(changes, cancelled, &answer); !status.ok()) return status;
-  absl::Status status = what_if.Project(snapshot, options, &answer, reply);
-  if (!status.ok()) return status;
+  SEQPOINT_RETURN_IF_ERROR(what_if.Apply(changes, cancelled, &answer));
+  SEQPOINT_RETURN_IF_ERROR(what_if.Project(snapshot, options, &answer, reply));
   return answer;
 }
 

@@ -26,7 +26,7 @@ constexpr int64_t kPatienceNs = 5'000'000'000;  // for first bytes, and for a pl
 constexpr int64_t kPauseNs = 100'000'000;       // while descriptors are used up
 constexpr int kPauseMs = 100;
 
-// Nobody listens at `path` afterwards. Whoever does is left alone.
+// Removes a socket at `path` that nobody listens on.
 absl::Status FreeSocketPath(const std::string& path, const sockaddr_un& address) {
   struct stat file;
   if (lstat(path.c_str(), &file) != 0) return absl::OkStatus();
@@ -109,7 +109,7 @@ absl::StatusOr<int> Listener::ListenTcp(const std::string& address, Acceptor* ac
   const int unknown = getaddrinfo(host.empty() ? nullptr : host.c_str(), absl::StrCat(port).c_str(),
                                   &hints, &found);
   std::string why = unknown != 0 ? gai_strerror(unknown) : "";
-  // Of a name with several addresses (localhost: ::1 and 127.0.0.1), all.
+  // A name may have several addresses (localhost: ::1 and 127.0.0.1): all are used.
   bool bound = false;
   const int on = 1;
   for (const addrinfo* to = found; to != nullptr; to = to->ai_next) {

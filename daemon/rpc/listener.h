@@ -8,7 +8,7 @@
 // gRPC's own listener ends for good when accept() finds no descriptor free, and takes connections
 // without a limit. This one
 //   - has at most kMostSilent connections that have said nothing; one more ends the oldest of them
-//   - hands over at most as many as it was told; others wait for a place until kPatience has passed
+//   - hands over at most a given number; others wait for a place until kPatience has passed
 //   - looks away for a moment when descriptors are used up, and goes on.
 //
 // Threading: Listen* before Start; Start and Stop from one thread; connections are taken on a

@@ -6,15 +6,13 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "daemon/base/horizon.h"
 #include "daemon/base/limits.h"
-#include "daemon/base/repeats.h"
 
 namespace seqpoint::rpc {
 namespace {
 
 // Beyond these nothing real is meant, and sums stay exact in a double.
-constexpr int64_t kMaxLength = int64_t{1} << 53;
-constexpr int64_t kMaxIterations = 1'000'000'000'000'000;
 constexpr double kMinDuration = 1e-18;  // squares of shorter ones vanish
 constexpr double kMaxDuration = 1e18;
 constexpr int kMaxLogRows = 1 << 22;
@@ -187,54 +185,6 @@ absl::Status CheckPrepare(const v1::PrepareJobRequest& request) {
                                                    " bytes; they may have ", kMaxMetricSetsBytes));
   }
   return CheckHorizon(request.horizon());
-}
-
-absl::Status CheckHorizon(const v1::Horizon& horizon) {
-  auto error = [](auto... parts) {
-    return absl::InvalidArgumentError(absl::StrCat("horizon: ", parts...));
-  };
-  if (!v1::Horizon::Kind_IsValid(horizon.kind())) {
-    return error("kind ", static_cast<int>(horizon.kind()), " is not known to this daemon");
-  }
-  if (absl::Status status = CheckBytes("horizon.source", horizon.source(), kMaxWordBytes);
-      !status.ok()) {
-    return status;
-  }
-  if (horizon.iterations() < 0 || horizon.iterations() > kMaxIterations) {
-    return error("iterations = ", horizon.iterations(), " is not in 0 ... ", kMaxIterations);
-  }
-  if (horizon.epochs() < 0 || horizon.epochs() > kMaxIterations) {
-    return error("epochs = ", horizon.epochs(), " is not in 0 ... ", kMaxIterations);
-  }
-  if (horizon.kind() == v1::Horizon::KIND_ITERATIONS && horizon.iterations() == 0) {
-    return error("iterations is 0, but the kind is ITERATIONS");
-  }
-  bool wants_histogram = horizon.kind() == v1::Horizon::KIND_HISTOGRAM ||
-                         horizon.kind() == v1::Horizon::KIND_DISTRIBUTION;
-  if (wants_histogram == (horizon.histogram_size() == 0)) {
-    return wants_histogram ? error("the histogram is empty, but the kind needs one")
-                           : error("there is a histogram, but the kind takes none");
-  }
-  int64_t left = kMaxIterations / RepeatsOf(horizon);
-  for (int i = 0; i < horizon.histogram_size(); ++i) {
-    const v1::LengthCount& entry = horizon.histogram(i);
-    if (entry.lengths_size() < 1 || entry.lengths_size() > 2 ||
-        entry.lengths_size() != horizon.histogram(0).lengths_size()) {
-      return error("histogram[", i, "] has ", entry.lengths_size(),
-                   " lengths; all entries have one, or all have two");
-    }
-    for (int64_t length : entry.lengths()) {
-      if (length < 0 || length > kMaxLength) {
-        return error("histogram[", i, "]: length ", length, " is not in 0 ... ", kMaxLength);
-      }
-    }
-    if (entry.count() < 1 || entry.count() > left) {
-      return error("histogram[", i, "]: count ", entry.count(), " is not in 1 ... ", left,
-                   " (all epochs together have at most ", kMaxIterations, " iterations)");
-    }
-    left -= entry.count();
-  }
-  return absl::OkStatus();
 }
 
 absl::Status CheckShare(const char* field, double share) {

@@ -24,6 +24,7 @@
 #include "absl/time/clock.h"
 #include "daemon/base/change_signal.h"
 #include "daemon/base/clock.h"
+#include "daemon/base/horizon.h"
 #include "daemon/base/limits.h"
 #include "daemon/queries/metric_sets.h"
 #include "daemon/queries/presets.h"
@@ -126,7 +127,8 @@ class StopSignal {
 
 class Service final : public v1::Profiler::Service {
  public:
-  Service(const ServerOptions& options, Backend* backend) : options_(options), backend_(backend) {}
+  Service(const ServerOptions& options, service::Backend* backend)
+      : options_(options), backend_(backend) {}
 
   void Stop() { stopping_.Notify(); }
 
@@ -239,13 +241,13 @@ class Service final : public v1::Profiler::Service {
   grpc::Status Project(grpc::ServerContext* context, const v1::ProjectRequest* request,
                        v1::ProjectReply* reply) override {
     const Question question(this);
-    return AskWithConfidence(&Backend::Project, *request, reply);
+    return AskWithConfidence(&service::Backend::Project, *request, reply);
   }
 
   grpc::Status GetCounters(grpc::ServerContext* context, const v1::GetCountersRequest* request,
                            v1::GetCountersReply* reply) override {
     const Question question(this);
-    return AskWithConfidence(&Backend::GetCounters, *request, reply);
+    return AskWithConfidence(&service::Backend::GetCounters, *request, reply);
   }
 
   grpc::Status GetKernels(grpc::ServerContext* context, const v1::GetKernelsRequest* request,
@@ -255,7 +257,7 @@ class Service final : public v1::Profiler::Service {
       return ToGrpc(
           absl::InvalidArgumentError(absl::StrCat("limit = ", request->limit(), " is negative")));
     }
-    return AskWithConfidence(&Backend::GetKernels, *request, reply);
+    return AskWithConfidence(&service::Backend::GetKernels, *request, reply);
   }
 
   grpc::Status GetRoofline(grpc::ServerContext* context, const v1::GetRooflineRequest* request,
@@ -529,7 +531,7 @@ class Service final : public v1::Profiler::Service {
 
   // The questions whose answers carry intervals.
   template <typename Request, typename Reply>
-  grpc::Status AskWithConfidence(absl::StatusOr<Reply> (Backend::*ask)(const Request&),
+  grpc::Status AskWithConfidence(absl::StatusOr<Reply> (service::Backend::*ask)(const Request&),
                                  const Request& request, Reply* reply) {
     return AskWithConfidence([&](const Request& complete) { return (backend_->*ask)(complete); },
                              request, reply);
@@ -582,7 +584,7 @@ class Service final : public v1::Profiler::Service {
   }
 
   const ServerOptions options_;
-  Backend* const backend_;
+  service::Backend* const backend_;
   std::atomic<int> watchers_ = 0;
   std::atomic<int> questions_ = 0;
   std::atomic<int> logs_ = 0;
@@ -596,7 +598,7 @@ class Service final : public v1::Profiler::Service {
 
 class Server::Impl {
  public:
-  Impl(const ServerOptions& options, Backend* backend)
+  Impl(const ServerOptions& options, service::Backend* backend)
       : service_(options, backend), listener_(options.max_connections) {}
 
   absl::Status Start(const ServerOptions& options) {
@@ -669,7 +671,7 @@ class Server::Impl {
                        " needs TLS: give a certificate and a key (--tls-certificate, --tls-key), "
                        "or use the unix socket"));
     }
-    // Whoever connects may control jobs and read them: without this everybody could.
+    // Every client that connects may control and read jobs: without this everybody could.
     if (options.tls_client_ca_file.empty()) {
       return absl::InvalidArgumentError(
           absl::StrCat("TCP address ", options.tcp_address,
@@ -702,7 +704,7 @@ Server::Server(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Server::~Server() { Stop(absl::Seconds(1)); }
 
 absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& options,
-                                                      Backend* backend) {
+                                                      service::Backend* backend) {
   auto impl = std::make_unique<Impl>(options, backend);
   if (absl::Status status = impl->Start(options); !status.ok()) return status;
   return std::unique_ptr<Server>(new Server(std::move(impl)));

@@ -17,7 +17,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "daemon/rpc/backend.h"
+#include "daemon/service/backend.h"
 
 namespace seqpoint::rpc {
 
@@ -42,7 +42,7 @@ class Server {
   // Errors: AlreadyExists when another daemon answers on the socket, InvalidArgument for options
   // that cannot be, PermissionDenied and Unavailable when an address cannot be bound.
   static absl::StatusOr<std::unique_ptr<Server>> Start(const ServerOptions& options,
-                                                       Backend* backend);
+                                                       service::Backend* backend);
   ~Server();
   Server(const Server&) = delete;
   Server& operator=(const Server&) = delete;

@@ -84,7 +84,7 @@ class Committer {
   // The last that succeeded, of the monotonic clock.
   int64_t last_commit_ns_ ABSL_GUARDED_BY(registry_.mutex());
 
-  // Of the ingest thread.
+  // These belong to the ingest thread.
   WriteBatch batch_;
   std::vector<RingCursor> batch_rings_;
   bool failed_ = false;

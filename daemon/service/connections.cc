@@ -10,6 +10,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "daemon/base/limits.h"
+#include "daemon/base/status_macros.h"
 #include "daemon/ingest/control_writer.h"
 #include "daemon/ingest/process_identity.h"
 #include "daemon/ingest/ring_reader.h"
@@ -66,7 +67,7 @@ Connections::~Connections() = default;
 absl::StatusOr<SharedJob> Connections::JobOf(const ingest::AcceptedProcess& process) {
   const std::string name = Field(process, "job");
   const std::string run_id = Field(process, "run_id");
-  if (const absl::Status status = CheckNewJob(name, run_id); !status.ok()) return status;
+  SEQPOINT_RETURN_IF_ERROR(CheckNewJob(name, run_id));
   const auto found = registry_.FindRun(name, run_id);
   if (!found.ok() || *found != nullptr) return found;
   return registry_.Add({.name = name,
@@ -80,31 +81,27 @@ absl::StatusOr<SharedJob> Connections::JobOf(const ingest::AcceptedProcess& proc
 // We were restarted.
 absl::Status Connections::Resume(const ProcessRow& known, const ingest::AcceptedProcess& process,
                                  Connection& connection) {
-  const auto job = registry_.Find(known.job_id);
-  if (!job.ok()) return job.status();
-  if (!(*job)->processes().contains(known.process_id)) {
+  SEQPOINT_ASSIGN_OR_RETURN(const auto job, registry_.Find(known.job_id));
+  if (!job->processes().contains(known.process_id)) {
     return absl::DataLossError(absl::StrCat(
-        "process ", process.pid, " belongs to job ", (*job)->row().name, "@", (*job)->row().run_id,
+        "process ", process.pid, " belongs to job ", job->row().name, "@", job->row().run_id,
         ", whose stored state cannot be read; start it under another run id"));
   }
-  connection.job = *job;
+  connection.job = job;
   connection.process_id = known.process_id;
-  const auto stored = store_.LoadCursor(known.ring_id);
-  if (!stored.ok()) return stored.status();
-  if (*stored) {
-    const auto cursor = ingest::Cursor::Parse(**stored);
-    if (!cursor.ok()) return cursor.status();
-    if (const absl::Status status = process.reader->Resume(*cursor); !status.ok()) return status;
+  SEQPOINT_ASSIGN_OR_RETURN(const auto stored, store_.LoadCursor(known.ring_id));
+  if (stored) {
+    SEQPOINT_ASSIGN_OR_RETURN(const auto cursor, ingest::Cursor::Parse(*stored));
+    SEQPOINT_RETURN_IF_ERROR(process.reader->Resume(cursor));
   }
   connection.job->RepublishControl(connection.process_id);
   return absl::OkStatus();
 }
 
 absl::Status Connections::Join(const ingest::AcceptedProcess& process, Connection& connection) {
-  const auto job = JobOf(process);
-  if (!job.ok()) return job.status();
-  if (const absl::Status status = (*job)->MayGoOn(); !status.ok()) return status;
-  connection.job = *job;
+  SEQPOINT_ASSIGN_OR_RETURN(const auto job, JobOf(process));
+  SEQPOINT_RETURN_IF_ERROR(job->MayGoOn());
+  connection.job = job;
   ProcessRow row{.process_id = store_.NewProcessId(),
                  .job_id = connection.job->row().job_id,
                  .rank = RankOf(process),
@@ -127,11 +124,9 @@ absl::Status Connections::Join(const ingest::AcceptedProcess& process, Connectio
 absl::Status Connections::OnProcess(ingest::AcceptedProcess process) {
   absl::MutexLock lock(&registry_.mutex());
   auto connection = std::make_unique<Connection>();
-  const auto known = store_.FindProcess(process.reader->ring_id());
-  if (!known.ok()) return known.status();
-  const absl::Status status =
-      *known ? Resume(**known, process, *connection) : Join(process, *connection);
-  if (!status.ok()) return status;
+  SEQPOINT_ASSIGN_OR_RETURN(const auto known, store_.FindProcess(process.reader->ring_id()));
+  SEQPOINT_RETURN_IF_ERROR(known ? Resume(*known, process, *connection)
+                                 : Join(process, *connection));
   connection->server_id = process.id;
   connection->reader = std::move(process.reader);
   connection->control =

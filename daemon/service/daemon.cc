@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "daemon/base/retry.h"
+#include "daemon/base/status_macros.h"
 #include "injection/abi/control.h"
 #include "proto/host_name.h"
 
@@ -15,8 +16,8 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(DaemonOptions options) {
                                [&] { return Store::Open(options.store_path, options.store); });
   if (!store.ok()) return store.status();
   std::unique_ptr<Daemon> daemon(new Daemon(std::move(options), *std::move(store)));
-  if (const absl::Status status = daemon->Recover(); !status.ok()) return status;
-  if (const absl::Status status = daemon->loop_.Start(); !status.ok()) return status;
+  SEQPOINT_RETURN_IF_ERROR(daemon->Recover());
+  SEQPOINT_RETURN_IF_ERROR(daemon->loop_.Start());
   return daemon;
 }
 
@@ -37,7 +38,7 @@ Daemon::Daemon(DaemonOptions options, std::unique_ptr<Store> store)
                [this] { return Describe(); }) {}
 
 absl::Status Daemon::Recover() {
-  if (const absl::Status status = registry_.Recover(); !status.ok()) return status;
+  SEQPOINT_RETURN_IF_ERROR(registry_.Recover());
   absl::MutexLock lock(&registry_.mutex());
   retention_.EndRefused();
   return absl::OkStatus();

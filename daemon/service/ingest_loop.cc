@@ -13,7 +13,7 @@ constexpr absl::Duration kHeartbeatInterval = absl::Milliseconds(200);
 constexpr absl::Duration kRetryInterval = absl::Seconds(1);
 constexpr int kBusyPollMs = 1;
 constexpr int kIdlePollMs = 10;
-// Of a process, before a commit. A full ring holds 15 times as many.
+// Read from one ring before a commit. A full ring holds 15 times as many.
 constexpr uint64_t kRecordsPerPoll = 16'384;
 
 }  // namespace

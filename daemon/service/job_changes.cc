@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "daemon/base/limits.h"
+#include "daemon/base/status_macros.h"
 #include "daemon/jobs/metric_choice.h"
 #include "proto/host_name.h"
 #include "spdlog/spdlog.h"
@@ -32,13 +33,12 @@ absl::Status SetUp(const v1::PrepareJobRequest& request, int64_t monotonic_ns, j
     if (!metrics.ok()) {
       return absl::InvalidArgumentError(absl::StrCat("metric_sets: ", metrics.status().message()));
     }
-    const absl::Status status = job.SetMetrics(*std::move(metrics));
-    if (!status.ok()) return status;
+    SEQPOINT_RETURN_IF_ERROR(job.SetMetrics(*std::move(metrics)));
   }
   job.Reopen(monotonic_ns);
   if (!request.operators_folder().empty()) job.RecordOperators(request.operators_folder());
   if (request.has_horizon()) {
-    if (const absl::Status status = job.SetHorizon(request.horizon()); !status.ok()) return status;
+    SEQPOINT_RETURN_IF_ERROR(job.SetHorizon(request.horizon()));
   }
   if (request.overhead_budget_share() == 0) return absl::OkStatus();
   v1::ControlRequest budget;
@@ -50,8 +50,6 @@ absl::Status SetUp(const v1::PrepareJobRequest& request, int64_t monotonic_ns, j
 }  // namespace
 
 absl::StatusOr<int64_t> JobChanges::Prepare(const v1::PrepareJobRequest& request) {
-  if (const absl::Status status = CheckNewJob(request.name(), request.run_id()); !status.ok())
-    return status;
   JobRow row{.name = request.name(),
              .run_id = request.run_id(),
              .host = HostName(),
@@ -61,32 +59,28 @@ absl::StatusOr<int64_t> JobChanges::Prepare(const v1::PrepareJobRequest& request
   const int64_t now_ns = clock_.MonotonicNs();
   // It is tried with a job that nobody sees.
   jobs::Job trial(row, registry_.job_options());
-  if (const absl::Status status = SetUp(request, now_ns, trial); !status.ok()) return status;
+  SEQPOINT_RETURN_IF_ERROR(SetUp(request, now_ns, trial));
 
   absl::MutexLock lock(&registry_.mutex());
   retention_.AwaitPruned();
-  const auto found = registry_.FindOrName(row);
-  if (!found.ok()) return found.status();
-  const SharedJob job = *found != nullptr ? *found : registry_.Add(row);
-  if (const absl::Status status = job->MayGoOn(); !status.ok()) return status;
-  if (const absl::Status status = SetUp(request, now_ns, *job); !status.ok()) return status;
+  SEQPOINT_ASSIGN_OR_RETURN(const auto found, registry_.FindOrName(row));
+  const SharedJob job = found != nullptr ? found : registry_.Add(row);
+  SEQPOINT_RETURN_IF_ERROR(job->MayGoOn());
+  SEQPOINT_RETURN_IF_ERROR(SetUp(request, now_ns, *job));
   return job->row().job_id;
 }
 
 absl::StatusOr<int64_t> JobChanges::SetHorizon(const v1::SetHorizonRequest& request) {
   absl::MutexLock lock(&registry_.mutex());
-  const auto job = registry_.Find(request.job());
-  if (!job.ok()) return job.status();
-  const absl::Status status = (*job)->SetHorizon(request.horizon());
-  if (!status.ok()) return status;
-  return (*job)->row().job_id;
+  SEQPOINT_ASSIGN_OR_RETURN(const auto job, registry_.Find(request.job()));
+  SEQPOINT_RETURN_IF_ERROR(job->SetHorizon(request.horizon()));
+  return job->row().job_id;
 }
 
 absl::StatusOr<int64_t> JobChanges::Control(const v1::ControlRequest& request) {
   absl::MutexLock lock(&registry_.mutex());
-  const auto found = registry_.Find(request.job());
-  if (!found.ok()) return found.status();
-  jobs::Job& job = **found;
+  SEQPOINT_ASSIGN_OR_RETURN(const auto found, registry_.Find(request.job()));
+  jobs::Job& job = *found;
   if (request.action() == v1::ControlRequest::ACTION_END_WAITING) {
     if (job.live()) {
       return absl::FailedPreconditionError(
@@ -112,10 +106,9 @@ absl::StatusOr<v1::DeleteJobReply> JobChanges::Delete(const v1::DeleteJobRequest
   retention_.AwaitPruned();
   int64_t id;
   {
-    const auto job = registry_.Find(request.job());
-    if (!job.ok()) return job.status();
-    if ((*job)->live() || (*job)->row().end_ns == 0) return NotYet(**job, "deleted", "");
-    id = (*job)->row().job_id;
+    SEQPOINT_ASSIGN_OR_RETURN(const auto job, registry_.Find(request.job()));
+    if (job->live() || job->row().end_ns == 0) return NotYet(*job, "deleted", "");
+    id = job->row().job_id;
   }
   // A batch on its way to the store might bring parts of the job back.
   const auto removable = [this, id] {
@@ -128,7 +121,7 @@ absl::StatusOr<v1::DeleteJobReply> JobChanges::Delete(const v1::DeleteJobRequest
   const auto job = registry_.Find(id);  // retention may have been faster
   if (!job.ok()) return job.status();
   const JobRow row = (*job)->row();
-  if (const absl::Status status = store_.RemoveJob(id); !status.ok()) return status;
+  SEQPOINT_RETURN_IF_ERROR(store_.RemoveJob(id));
   registry_.Remove(id);
   spdlog::info("removed {}: asked for", Title(row));
   v1::DeleteJobReply reply;
@@ -140,30 +133,28 @@ absl::StatusOr<v1::DeleteJobReply> JobChanges::Delete(const v1::DeleteJobRequest
 
 // The next batch writes over the one that is on its way to the store.
 absl::Status JobChanges::UndoUpdate(int64_t id, const std::string& former_name, const Tags& tags) {
-  const auto job = registry_.Find(id);
-  if (!job.ok()) return job.status();
-  std::set<std::string> former = (*job)->tags();
+  SEQPOINT_ASSIGN_OR_RETURN(const auto job, registry_.Find(id));
+  std::set<std::string> former = job->tags();
   for (const std::string& tag : tags.added) former.erase(tag);
   former.insert(tags.removed.begin(), tags.removed.end());
-  if (former != (*job)->tags()) (*job)->SetTags(std::move(former));
+  if (former != job->tags()) job->SetTags(std::move(former));
   if (former_name.empty()) return StoreCannotWrite();
-  const JobRow row = (*job)->row();
+  const JobRow row = job->row();
   const auto other = registry_.FindRun(former_name, row.run_id);
   if (!other.ok() || *other != nullptr) {
     return absl::UnavailableError(absl::StrCat(
         Title(row), " keeps its new name, which is not in the store yet: it cannot be written now ",
         "and another job took the former name meanwhile"));
   }
-  (*job)->Rename(former_name);
+  job->Rename(former_name);
   return StoreCannotWrite();
 }
 
 absl::StatusOr<int64_t> JobChanges::Update(const v1::UpdateJobRequest& request) {
   absl::MutexLock lock(&registry_.mutex());
   retention_.AwaitPruned();
-  const auto found = registry_.Find(request.job());
-  if (!found.ok()) return found.status();
-  jobs::Job& job = **found;
+  SEQPOINT_ASSIGN_OR_RETURN(const auto found, registry_.Find(request.job()));
+  jobs::Job& job = *found;
   const int64_t id = job.row().job_id;
   if (!job.refused().empty()) return absl::FailedPreconditionError(job.refused());
   Tags tags{.wanted = job.tags()};
@@ -188,11 +179,11 @@ absl::StatusOr<int64_t> JobChanges::Update(const v1::UpdateJobRequest& request) 
     if (job.live() || job.row().end_ns == 0) {
       return NotYet(job, "renamed", ", and its processes know it by its name");
     }
-    const auto other = registry_.FindRun(request.name(), job.row().run_id);
-    if (!other.ok()) return other.status();
-    if (*other != nullptr) {
+    SEQPOINT_ASSIGN_OR_RETURN(const auto other,
+                              registry_.FindRun(request.name(), job.row().run_id));
+    if (other != nullptr) {
       return absl::AlreadyExistsError(
-          absl::StrCat("name: there is ", Title((*other)->row()), " already; choose another name"));
+          absl::StrCat("name: there is ", Title(other->row()), " already; choose another name"));
     }
     former_name = job.row().name;
     job.Rename(request.name());

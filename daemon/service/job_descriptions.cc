@@ -8,6 +8,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "daemon/base/status_macros.h"
 #include "daemon/queries/job_filter.h"
 #include "daemon/queries/reply_text.h"
 
@@ -20,7 +21,7 @@ constexpr size_t kListBytes = 2 << 20;  // of a page: gRPC clients take 4 MiB wh
 
 v1::Job JobDescriptions::DescribeNow(jobs::Job& job, Detail detail) {
   v1::Job description = job.Describe(detail != Detail::kList, detail == Detail::kHistogram);
-  // What is wrong with the store is wrong with every live job.
+  // An error of the store is one of every live job.
   if (job.live() && !committer_.error().empty()) description.set_trouble(committer_.error());
   // It is past, and iterations are missing: something holds the run up, and until when is not
   // known.
@@ -33,12 +34,11 @@ absl::StatusOr<v1::Job> JobDescriptions::Describe(int64_t id, Detail detail,
   std::shared_ptr<const jobs::Snapshot> due;
   {
     absl::MutexLock lock(&registry_.mutex());
-    const auto job = registry_.Find(id);
-    if (!job.ok()) return job.status();
-    due = (*job)->TakeDueSummary();
+    SEQPOINT_ASSIGN_OR_RETURN(const auto job, registry_.Find(id));
+    due = job->TakeDueSummary();
     if (due == nullptr) {
-      if (also) also(**job);
-      return DescribeNow(**job, detail);
+      if (also) also(*job);
+      return DescribeNow(*job, detail);
     }
   }
   const jobs::Summary summary = due->Summarise();
@@ -58,11 +58,10 @@ absl::StatusOr<v1::Job> JobDescriptions::DescribeForList(int64_t id) {
     if (it != registry_.stored().end()) stored = it->second.row;
   }
   if (!stored) return Describe(id, Detail::kList);
-  const auto summary = store_.LoadPart(id, jobs::kSummaryPart);
-  if (!summary.ok()) return summary.status();
+  SEQPOINT_ASSIGN_OR_RETURN(const auto summary, store_.LoadPart(id, jobs::kSummaryPart));
   v1::Job job;
-  const bool current = *summary && (*summary)->version == jobs::kJobStateVersion;
-  if (current && job.ParseFromString((*summary)->bytes)) return job;
+  const bool current = summary && summary->version == jobs::kJobStateVersion;
+  if (current && job.ParseFromString(summary->bytes)) return job;
   const auto read = ReadStoredJob(store_, *stored, registry_.job_options());  // of another version
   if (!read.ok()) return read.status();
   absl::MutexLock lock(&registry_.mutex());

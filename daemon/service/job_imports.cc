@@ -8,7 +8,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "daemon/base/limits.h"
+#include "daemon/base/status_macros.h"
 #include "daemon/queries/log_import.h"
 #include "daemon/queries/store_import.h"
 #include "daemon/queries/trace_import.h"
@@ -18,9 +18,9 @@
 namespace seqpoint::service {
 namespace {
 
-// Of an imported one, in the database and in its log.
+// An imported iteration takes so much, in the database and in its log.
 constexpr uint64_t kStoredBytesPerIteration = 250;
-// Of a call, an annotation or a piece of GPU work of an imported trace; seen were 5 to 14.
+// A call, an annotation or a piece of GPU work of an imported trace; 5 to 14 were seen.
 constexpr uint64_t kStoredBytesPerElement = 30;
 constexpr uint64_t kMostTraceBytes = uint64_t{8} << 30;  // of a file, unpacked
 
@@ -30,7 +30,7 @@ class TraceFiles {
   // A message may begin a file, and have bytes of the one that was begun last.
   absl::Status Add(const v1::ImportTraceRequest& message) {
     if (!message.file().empty()) {
-      if (absl::Status status = EndFile(); !status.ok()) return status;
+      SEQPOINT_RETURN_IF_ERROR(EndFile());
       files_.push_back({.name = message.file()});
       reader_ = std::make_unique<traces::TraceReader>(
           traces::TraceReaderOptions{.name = message.file(), .max_bytes = kMostTraceBytes});
@@ -43,7 +43,7 @@ class TraceFiles {
   }
 
   absl::StatusOr<std::vector<queries::TraceFile>> Finish() {
-    if (absl::Status status = EndFile(); !status.ok()) return status;
+    SEQPOINT_RETURN_IF_ERROR(EndFile());
     if (files_.empty()) return absl::InvalidArgumentError("file: no trace came");
     return std::move(files_);
   }
@@ -51,9 +51,8 @@ class TraceFiles {
  private:
   absl::Status EndFile() {
     if (reader_ == nullptr) return absl::OkStatus();
-    absl::StatusOr<trace::Trace> trace = reader_->Finish();
-    if (!trace.ok()) return trace.status();
-    files_.back().trace = *std::move(trace);
+    SEQPOINT_ASSIGN_OR_RETURN(auto trace, reader_->Finish());
+    files_.back().trace = std::move(trace);
     reader_ = nullptr;
     return absl::OkStatus();
   }
@@ -80,7 +79,7 @@ absl::StatusOr<int64_t> JobImports::Add(JobRow row, const jobs::ImportedRun& run
   {
     absl::MutexLock lock(&registry_.mutex());
     retention_.AwaitPruned();  // it must know what to keep
-    if (absl::Status status = registry_.BeginImport(row); !status.ok()) return status;
+    SEQPOINT_RETURN_IF_ERROR(registry_.BeginImport(row));
   }
   auto job = queries::StoreImport(store_, row, run, registry_.job_options(), traces);
   absl::MutexLock lock(&registry_.mutex());
@@ -91,14 +90,9 @@ absl::StatusOr<int64_t> JobImports::Add(JobRow row, const jobs::ImportedRun& run
 }
 
 absl::StatusOr<int64_t> JobImports::ImportLog(const v1::ImportJobRequest& request) {
-  if (absl::Status status = CheckNewJob(request.name(), request.run_id()); !status.ok()) {
-    return status;
-  }
-  const auto run = queries::ReadImport(request, clock_.WallNs());
-  if (!run.ok()) return run.status();
-  absl::Status room = CheckRoom(run->iterations.size() * kStoredBytesPerIteration, "log");
-  if (!room.ok()) return room;
-  return Add({.name = request.name(), .run_id = request.run_id()}, *run, {});
+  SEQPOINT_ASSIGN_OR_RETURN(const auto run, queries::ReadImport(request, clock_.WallNs()));
+  SEQPOINT_RETURN_IF_ERROR(CheckRoom(run.iterations.size() * kStoredBytesPerIteration, "log"));
+  return Add({.name = request.name(), .run_id = request.run_id()}, run, {});
 }
 
 absl::StatusOr<JobImports::ImportedTraces> JobImports::ImportTraces(
@@ -108,31 +102,24 @@ absl::StatusOr<JobImports::ImportedTraces> JobImports::ImportTraces(
   std::string marker;
   TraceFiles received;
   for (bool first = true;; first = false) {
-    const absl::StatusOr<bool> more = next(&message);
-    if (!more.ok()) return more.status();
-    if (!*more) break;
+    SEQPOINT_ASSIGN_OR_RETURN(const auto more, next(&message));
+    if (!more) break;
     if (first) {
-      absl::Status status = CheckNewJob(message.name(), message.run_id());
-      if (!status.ok()) return status;
       row = {.name = message.name(), .run_id = message.run_id()};
       marker = message.marker();
     }
-    if (absl::Status status = received.Add(message); !status.ok()) return status;
+    SEQPOINT_RETURN_IF_ERROR(received.Add(message));
   }
-  absl::StatusOr<std::vector<queries::TraceFile>> files = received.Finish();
-  if (!files.ok()) return files.status();
-  absl::StatusOr<queries::TraceImport> import =
-      queries::ReadTraces(*std::move(files), marker, clock_.WallNs());
-  if (!import.ok()) return import.status();
+  SEQPOINT_ASSIGN_OR_RETURN(auto files, received.Finish());
+  SEQPOINT_ASSIGN_OR_RETURN(auto import,
+                            queries::ReadTraces(std::move(files), marker, clock_.WallNs()));
   size_t elements = 0;
-  for (const traces::RecordedTrace& trace : import->traces) {
+  for (const traces::RecordedTrace& trace : import.traces) {
     elements += trace.trace.calls.size() + trace.trace.works.size() + trace.trace.spans.size();
   }
-  absl::Status room = CheckRoom(elements * kStoredBytesPerElement, "traces");
-  if (!room.ok()) return room;
-  const absl::StatusOr<int64_t> id = Add(std::move(row), import->run, import->traces);
-  if (!id.ok()) return id.status();
-  return ImportedTraces{*id, std::move(import->described)};
+  SEQPOINT_RETURN_IF_ERROR(CheckRoom(elements * kStoredBytesPerElement, "traces"));
+  SEQPOINT_ASSIGN_OR_RETURN(const auto id, Add(std::move(row), import.run, import.traces));
+  return ImportedTraces{id, std::move(import.described)};
 }
 
 }  // namespace seqpoint::service

@@ -1,6 +1,6 @@
 // JobImports: logs and traces of other tools become jobs that are over.
 //
-// Threading: thread-safe; takes the registry's lock. What is read is turned into a job without it.
+// Threading: thread-safe; takes the registry's lock, but not while it reads and stores the run.
 // Ownership: keeps pointers to the store, the registry, the retention and the clock.
 #ifndef DAEMON_SERVICE_JOB_IMPORTS_H_
 #define DAEMON_SERVICE_JOB_IMPORTS_H_

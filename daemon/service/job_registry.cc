@@ -9,16 +9,17 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "daemon/base/limits.h"
+#include "daemon/base/status_macros.h"
 #include "spdlog/spdlog.h"
 
 namespace seqpoint::service {
 namespace {
 
 absl::StatusOr<std::string> ReadTraceOf(Store& store, const ProcessRow& process, int64_t number) {
-  const auto trace = store.ReadTrace(process.job_id, process.rank, number);
-  if (!trace.ok()) return trace.status();
+  SEQPOINT_ASSIGN_OR_RETURN(const auto trace,
+                            store.ReadTrace(process.job_id, process.rank, number));
   std::string records;
-  for (const TraceSegmentRow& segment : *trace) {
+  for (const TraceSegmentRow& segment : trace) {
     if (segment.process_id == process.process_id) records += segment.records;
   }
   return records;
@@ -27,9 +28,8 @@ absl::StatusOr<std::string> ReadTraceOf(Store& store, const ProcessRow& process,
 // The calls and traces that a live process is still in.
 absl::Status RestoreOpenTraces(Store& store, const ProcessRow& process, jobs::Job& job) {
   for (const int64_t number : job.WantedSegments(process.process_id)) {
-    const auto records = ReadTraceOf(store, process, number);
-    if (!records.ok()) return records.status();
-    job.RestoreSegment(process.process_id, number, *records);
+    SEQPOINT_ASSIGN_OR_RETURN(const auto records, ReadTraceOf(store, process, number));
+    job.RestoreSegment(process.process_id, number, records);
   }
   return absl::OkStatus();
 }
@@ -42,38 +42,33 @@ std::string Title(const JobRow& row) {
 
 absl::StatusOr<SharedJob> ReadStoredJob(Store& store, const JobRow& row,
                                         const jobs::JobOptions& options) {
-  const auto states = store.LoadStates(row.job_id);
-  if (!states.ok()) return states.status();
-  const auto processes = store.ListProcesses(row.job_id);
-  if (!processes.ok()) return processes.status();
+  SEQPOINT_ASSIGN_OR_RETURN(const auto states, store.LoadStates(row.job_id));
+  SEQPOINT_ASSIGN_OR_RETURN(const auto processes, store.ListProcesses(row.job_id));
   std::vector<jobs::Job::StoredProcess> stored;
-  for (const ProcessRow& process : *processes) {
+  for (const ProcessRow& process : processes) {
     jobs::Job::StoredProcess& to = stored.emplace_back();
     to.row = process;
     if (process.end_ns != 0) continue;
-    auto names = store.ReadNames(process.process_id);
-    if (!names.ok()) return names.status();
-    to.names = *std::move(names);
+    SEQPOINT_ASSIGN_OR_RETURN(auto names, store.ReadNames(process.process_id));
+    to.names = std::move(names);
   }
   auto job = std::make_shared<jobs::Job>(row, options);
-  if (const absl::Status status = job->Restore(*states, stored); !status.ok()) {
+  if (const absl::Status status = job->Restore(states, stored); !status.ok()) {
     spdlog::error("{}", std::string(status.message()));
   }
-  for (const ProcessRow& process : *processes) {
+  for (const ProcessRow& process : processes) {
     if (process.end_ns != 0 || !job->processes().contains(process.process_id)) continue;
-    absl::Status status = RestoreOpenTraces(store, process, *job);
-    if (!status.ok()) return status;
+    SEQPOINT_RETURN_IF_ERROR(RestoreOpenTraces(store, process, *job));
   }
   return job;
 }
 
 absl::Status JobRegistry::Recover() {
-  const auto rows = store_.ListJobs();
-  if (!rows.ok()) return rows.status();
+  SEQPOINT_ASSIGN_OR_RETURN(const auto rows, store_.ListJobs());
   const std::string& damage = store_.damage();
   if (!damage.empty()) spdlog::error("{}", damage);
   absl::MutexLock lock(&mutex_);
-  for (JobRow row : *rows) {
+  for (JobRow row : rows) {
     row.command = ClipText(std::move(row.command), kMaxCommandBytes);
     row.host = ClipText(std::move(row.host), kMaxHostBytes);
     if (row.end_ns != 0) {
@@ -89,13 +84,12 @@ absl::Status JobRegistry::Recover() {
 
 absl::StatusOr<SharedJob> JobRegistry::Load(const JobRow& row) {
   const int64_t id = row.job_id;
-  auto job = ReadStoredJob(store_, row, options_);
-  if (!job.ok()) return job.status();
+  SEQPOINT_ASSIGN_OR_RETURN(auto job, ReadStoredJob(store_, row, options_));
   if (const auto it = stored_.find(id); it != stored_.end()) {
-    (*job)->SetGeneration(it->second.generation);
+    job->SetGeneration(it->second.generation);
     stored_.erase(it);
   }
-  loaded_[id] = *std::move(job);
+  loaded_[id] = std::move(job);
   return Use(id);
 }
 
@@ -144,6 +138,7 @@ absl::StatusOr<SharedJob> JobRegistry::FindRun(std::string_view name, std::strin
 }
 
 absl::StatusOr<SharedJob> JobRegistry::FindOrName(JobRow& row) {
+  SEQPOINT_RETURN_IF_ERROR(CheckNewJob(row.name, row.run_id));
   if (!row.run_id.empty()) return FindRun(row.name, row.run_id);
   while (true) {
     row.run_id = absl::FormatTime("%Y%m%d-%H%M%E3S", absl::FromUnixNanos(clock_.WallNs()),
@@ -166,9 +161,8 @@ void JobRegistry::Remove(int64_t id) {
 }
 
 absl::Status JobRegistry::BeginImport(JobRow& row) {
-  const auto found = FindOrName(row);
-  if (!found.ok()) return found.status();
-  if (*found != nullptr) {
+  SEQPOINT_ASSIGN_OR_RETURN(const auto found, FindOrName(row));
+  if (found != nullptr) {
     return absl::AlreadyExistsError(absl::StrCat(
         "there is a job \"", row.name, "@", row.run_id,
         "\" already; import under another run id (--run-id), or another name (--name)"));

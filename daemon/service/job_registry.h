@@ -1,5 +1,5 @@
-// JobRegistry: the jobs of this daemon, by id, name and run. Those that run are in memory. Of those
-// that ended the ones that were asked for last are; the others are loaded when they are asked for.
+// JobRegistry: the jobs of this daemon, by id, name and run. Jobs that run are in memory, and so
+// are the ended ones that were asked for last. The others are loaded when they are asked for.
 //
 //   absl::MutexLock lock(&registry.mutex());
 //   const absl::StatusOr<SharedJob> job = registry.Find("bert@2");
@@ -64,7 +64,8 @@ class JobRegistry {
   // Null when there is none. Both may hold an "@". AlreadyExists while it is being imported.
   absl::StatusOr<SharedJob> FindRun(std::string_view name, std::string_view run_id)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // The same; a row without a run id gets a new one.
+  // The same; a row without a run id gets a new one. InvalidArgument for a name that no job can
+  // have.
   absl::StatusOr<SharedJob> FindOrName(JobRow& row) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   // A new job; it gets an id.

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "daemon/base/status_macros.h"
 #include "daemon/queries/compare.h"
 #include "daemon/queries/counters.h"
 #include "daemon/queries/export.h"
@@ -79,9 +80,8 @@ absl::StatusOr<v1::GetDaemonReply> ProfilerBackend::GetDaemon(const v1::GetDaemo
 
 absl::StatusOr<v1::PrepareJobReply> ProfilerBackend::PrepareJob(
     const v1::PrepareJobRequest& request) {
-  const auto id = changes_.Prepare(request);
-  if (!id.ok()) return id.status();
-  return ReplyWith<v1::PrepareJobReply>(descriptions_.Describe(*id, Detail::kProcesses));
+  SEQPOINT_ASSIGN_OR_RETURN(const auto id, changes_.Prepare(request));
+  return ReplyWith<v1::PrepareJobReply>(descriptions_.Describe(id, Detail::kProcesses));
 }
 
 absl::StatusOr<v1::ListJobsReply> ProfilerBackend::ListJobs(const v1::ListJobsRequest& request) {
@@ -92,9 +92,8 @@ absl::StatusOr<v1::GetJobReply> ProfilerBackend::GetJob(const v1::GetJobRequest&
   int64_t id;
   {
     absl::MutexLock lock(&registry_.mutex());
-    const auto job = registry_.Find(request.job());
-    if (!job.ok()) return job.status();
-    id = (*job)->row().job_id;
+    SEQPOINT_ASSIGN_OR_RETURN(const auto job, registry_.Find(request.job()));
+    id = job->row().job_id;
   }
   return ReplyWith<v1::GetJobReply>(descriptions_.Describe(id, Detail::kHistogram));
 }
@@ -104,9 +103,8 @@ absl::StatusOr<v1::DeleteJobReply> ProfilerBackend::DeleteJob(const v1::DeleteJo
 }
 
 absl::StatusOr<v1::UpdateJobReply> ProfilerBackend::UpdateJob(const v1::UpdateJobRequest& request) {
-  const auto id = changes_.Update(request);
-  if (!id.ok()) return id.status();
-  return ReplyWith<v1::UpdateJobReply>(descriptions_.Describe(*id, Detail::kProcesses));
+  SEQPOINT_ASSIGN_OR_RETURN(const auto id, changes_.Update(request));
+  return ReplyWith<v1::UpdateJobReply>(descriptions_.Describe(id, Detail::kProcesses));
 }
 
 absl::StatusOr<v1::Job> ProfilerBackend::WaitForJob(const std::string& name,
@@ -115,9 +113,8 @@ absl::StatusOr<v1::Job> ProfilerBackend::WaitForJob(const std::string& name,
   int64_t id;
   {
     absl::MutexLock lock(&registry_.mutex());
-    const auto job = registry_.Find(name);
-    if (!job.ok()) return job.status();
-    id = (*job)->row().job_id;
+    SEQPOINT_ASSIGN_OR_RETURN(const auto job, registry_.Find(name));
+    id = job->row().job_id;
     const auto changed = [this, id, after_generation] {
       registry_.mutex().AssertReaderHeld();
       const auto it = registry_.loaded().find(id);
@@ -140,24 +137,21 @@ absl::StatusOr<ProfilerBackend::SharedSnapshot> ProfilerBackend::Take(std::strin
   int64_t id;
   {
     absl::MutexLock lock(&registry_.mutex());
-    const auto job = registry_.Find(name);
-    if (!job.ok()) return job.status();
-    if (description == nullptr) return (*job)->TakeSnapshot(horizon);
-    id = (*job)->row().job_id;
+    SEQPOINT_ASSIGN_OR_RETURN(const auto job, registry_.Find(name));
+    if (description == nullptr) return job->TakeSnapshot(horizon);
+    id = job->row().job_id;
   }
   absl::StatusOr<SharedSnapshot> snapshot;
-  absl::StatusOr<v1::Job> described = descriptions_.Describe(
-      id, Detail::kList, [&](jobs::Job& job) { snapshot = job.TakeSnapshot(horizon); });
-  if (!described.ok()) return described.status();
-  *description = *std::move(described);
+  SEQPOINT_ASSIGN_OR_RETURN(*description,
+                            descriptions_.Describe(id, Detail::kList, [&](jobs::Job& job) {
+                              snapshot = job.TakeSnapshot(horizon);
+                            }));
   return snapshot;
 }
 
 absl::StatusOr<ProfilerBackend::SharedSnapshot> ProfilerBackend::TakeStored(std::string_view name) {
-  auto snapshot = Take(name);
-  if (!snapshot.ok()) return snapshot.status();
-  const absl::Status stored = committer_.AwaitStored((*snapshot)->data().job_id);
-  if (!stored.ok()) return stored;
+  SEQPOINT_ASSIGN_OR_RETURN(auto snapshot, Take(name));
+  SEQPOINT_RETURN_IF_ERROR(committer_.AwaitStored(snapshot->data().job_id));
   return snapshot;
 }
 
@@ -165,37 +159,31 @@ absl::StatusOr<ProfilerBackend::SharedSnapshot> ProfilerBackend::TakePart(std::s
                                                                           const v1::Part& part,
                                                                           std::string* words,
                                                                           v1::Job* description) {
-  const auto whole = Take(name, nullptr, description);
-  if (!whole.ok()) return whole.status();
-  const jobs::SnapshotData& data = (*whole)->data();
-  const absl::StatusOr<queries::IterationRange> range = queries::CountedRangeOf(part, data);
-  if (!range.ok()) return range.status();
-  if (absl::Status stored = committer_.AwaitStored(data.job_id); !stored.ok()) return stored;
-  absl::StatusOr<queries::PartLengths> lengths = queries::ReadLengths(data, *range, store_);
-  if (!lengths.ok()) return lengths.status();
-  *words = range->words;
+  SEQPOINT_ASSIGN_OR_RETURN(const auto whole, Take(name, nullptr, description));
+  const jobs::SnapshotData& data = whole->data();
+  SEQPOINT_ASSIGN_OR_RETURN(const auto range, queries::CountedRangeOf(part, data));
+  SEQPOINT_RETURN_IF_ERROR(committer_.AwaitStored(data.job_id));
+  SEQPOINT_ASSIGN_OR_RETURN(auto lengths, queries::ReadLengths(data, range, store_));
+  *words = range.words;
   absl::MutexLock lock(&registry_.mutex());
-  const auto job = registry_.Find(data.job_id);
-  if (!job.ok()) return job.status();
-  return (*job)->TakePartSnapshot(std::move(lengths->steps), std::move(lengths->work));
+  SEQPOINT_ASSIGN_OR_RETURN(const auto job, registry_.Find(data.job_id));
+  return job->TakePartSnapshot(std::move(lengths.steps), std::move(lengths.work));
 }
 
 absl::StatusOr<v1::GetSeqPointsReply> ProfilerBackend::GetSeqPoints(
     const v1::GetSeqPointsRequest& request) {
-  const auto snapshot = Take(request.job());
-  if (!snapshot.ok()) return snapshot.status();
-  if (const auto& data = (*snapshot)->data(); data.imported && !data.traced()) {
+  SEQPOINT_ASSIGN_OR_RETURN(const auto snapshot, Take(request.job()));
+  if (const auto& data = snapshot->data(); data.imported && !data.traced()) {
     return queries::SeqPointsOfImport(data, store_);
   }
-  return queries::GetSeqPoints(**snapshot);
+  return queries::GetSeqPoints(*snapshot);
 }
 
 absl::StatusOr<v1::ListIterationsReply> ProfilerBackend::ListIterations(
     const v1::ListIterationsRequest& request) {
-  const auto snapshot = Take(request.job());
-  if (!snapshot.ok()) return snapshot.status();
-  const absl::Status stored = committer_.AwaitStored((*snapshot)->data().job_id);
-  auto reply = queries::ListIterations((*snapshot)->data(), request, store_);
+  SEQPOINT_ASSIGN_OR_RETURN(const auto snapshot, Take(request.job()));
+  const absl::Status stored = committer_.AwaitStored(snapshot->data().job_id);
+  auto reply = queries::ListIterations(snapshot->data(), request, store_);
   if (reply.ok()) reply->set_sentence(std::string(stored.message()));
   return reply;
 }
@@ -204,25 +192,20 @@ absl::StatusOr<v1::ProjectReply> ProfilerBackend::Project(const v1::ProjectReque
   const bool time = request.metric().empty() || request.metric() == "time";
   v1::Job job;
   if (request.has_part() && time) {
-    const auto snapshot = Take(request.job(), nullptr, &job);
-    if (!snapshot.ok()) return snapshot.status();
-    const jobs::SnapshotData& data = (*snapshot)->data();
-    const auto range = queries::CountedRangeOf(request.part(), data);
-    if (!range.ok()) return range.status();
-    const absl::Status stored = committer_.AwaitStored(data.job_id);
-    if (!stored.ok()) return stored;
-    absl::StatusOr<v1::ProjectReply> reply =
-        queries::ProjectPart(**snapshot, *range, request.confidence(), store_);
-    if (reply.ok()) *reply->mutable_job() = std::move(job);
+    SEQPOINT_ASSIGN_OR_RETURN(const auto snapshot, Take(request.job(), nullptr, &job));
+    const jobs::SnapshotData& data = snapshot->data();
+    SEQPOINT_ASSIGN_OR_RETURN(const auto range, queries::CountedRangeOf(request.part(), data));
+    SEQPOINT_RETURN_IF_ERROR(committer_.AwaitStored(data.job_id));
+    SEQPOINT_ASSIGN_OR_RETURN(auto reply,
+                              queries::ProjectPart(*snapshot, range, request.confidence(), store_));
+    *reply.mutable_job() = std::move(job);
     return reply;
   }
   std::string part;
-  const auto snapshot = TakeFor(request, &part, &job);
-  if (!snapshot.ok()) return snapshot.status();
-  absl::StatusOr<v1::ProjectReply> reply = queries::Project(**snapshot, request);
-  if (!reply.ok()) return reply;
-  reply->set_part(part);
-  *reply->mutable_job() = std::move(job);
+  SEQPOINT_ASSIGN_OR_RETURN(const auto snapshot, TakeFor(request, &part, &job));
+  SEQPOINT_ASSIGN_OR_RETURN(auto reply, queries::Project(*snapshot, request));
+  reply.set_part(part);
+  *reply.mutable_job() = std::move(job);
   return reply;
 }
 
@@ -230,16 +213,12 @@ absl::StatusOr<v1::GetCountersReply> ProfilerBackend::GetCounters(
     const v1::GetCountersRequest& request) {
   std::string part;
   v1::Job job;
-  const auto snapshot = TakeFor(request, &part, &job);
-  if (!snapshot.ok()) return snapshot.status();
-  absl::StatusOr<v1::GetCountersReply> reply = queries::GetCounters(**snapshot, request);
-  if (!reply.ok()) return reply;
-  reply->set_part(part);
-  *reply->mutable_job() = std::move(job);
-  const auto range = queries::RangeOf(request.part(), (*snapshot)->data());
-  if (!range.ok()) return range.status();
-  const absl::Status added = queries::AddMeasuredIterations(**snapshot, *range, store_, &*reply);
-  if (!added.ok()) return added;
+  SEQPOINT_ASSIGN_OR_RETURN(const auto snapshot, TakeFor(request, &part, &job));
+  SEQPOINT_ASSIGN_OR_RETURN(auto reply, queries::GetCounters(*snapshot, request));
+  reply.set_part(part);
+  *reply.mutable_job() = std::move(job);
+  SEQPOINT_ASSIGN_OR_RETURN(const auto range, queries::RangeOf(request.part(), snapshot->data()));
+  SEQPOINT_RETURN_IF_ERROR(queries::AddMeasuredIterations(*snapshot, range, store_, &reply));
   return reply;
 }
 
@@ -247,49 +226,42 @@ absl::StatusOr<v1::GetKernelsReply> ProfilerBackend::GetKernels(
     const v1::GetKernelsRequest& request) {
   std::string part;
   v1::Job job;
-  const auto snapshot = TakeFor(request, &part, &job);
-  if (!snapshot.ok()) return snapshot.status();
-  absl::StatusOr<v1::GetKernelsReply> reply = queries::GetKernels(**snapshot, request);
-  if (!reply.ok()) return reply;
-  reply->set_part(part);
-  *reply->mutable_job() = std::move(job);
+  SEQPOINT_ASSIGN_OR_RETURN(const auto snapshot, TakeFor(request, &part, &job));
+  SEQPOINT_ASSIGN_OR_RETURN(auto reply, queries::GetKernels(*snapshot, request));
+  reply.set_part(part);
+  *reply.mutable_job() = std::move(job);
   return reply;
 }
 
 absl::StatusOr<v1::GetRooflineReply> ProfilerBackend::GetRoofline(
     const v1::GetRooflineRequest& request) {
-  const auto snapshot = Take(request.job());
-  if (!snapshot.ok()) return snapshot.status();
-  return queries::GetRoofline((*snapshot)->data(), request);
+  SEQPOINT_ASSIGN_OR_RETURN(const auto snapshot, Take(request.job()));
+  return queries::GetRoofline(snapshot->data(), request);
 }
 
 absl::StatusOr<v1::CompareReply> ProfilerBackend::Compare(const v1::CompareRequest& request) {
-  const auto base = Take(request.base());
-  if (!base.ok()) return base.status();
-  const auto other = Take(request.other());
-  if (!other.ok()) return other.status();
-  if ((*base)->data().job_id == (*other)->data().job_id) {
+  SEQPOINT_ASSIGN_OR_RETURN(const auto base, Take(request.base()));
+  SEQPOINT_ASSIGN_OR_RETURN(const auto other, Take(request.other()));
+  if (base->data().job_id == other->data().job_id) {
     return absl::InvalidArgumentError(absl::StrCat("base = \"", request.base(), "\" and other = \"",
                                                    request.other(),
                                                    "\" are the same job; give two"));
   }
-  for (const int64_t id : {(*base)->data().job_id, (*other)->data().job_id}) {
-    const absl::Status stored = committer_.AwaitStored(id);
-    if (!stored.ok()) return stored;
+  for (const int64_t id : {base->data().job_id, other->data().job_id}) {
+    SEQPOINT_RETURN_IF_ERROR(committer_.AwaitStored(id));
   }
-  return queries::Compare(**base, **other, request, store_);
+  return queries::Compare(*base, *other, request, store_);
 }
 
 absl::Status ProfilerBackend::Export(const v1::ExportRequest& request,
                                      absl::FunctionRef<bool(std::string_view)> write) {
-  const auto snapshot = TakeStored(request.job());
-  if (!snapshot.ok()) return snapshot.status();
-  const jobs::SnapshotData& data = (*snapshot)->data();
+  SEQPOINT_ASSIGN_OR_RETURN(const auto snapshot, TakeStored(request.job()));
+  const jobs::SnapshotData& data = snapshot->data();
   absl::Status written;
   switch (request.format()) {
     case v1::ExportRequest::FORMAT_REPLAY:
       return WithMemory("replay", [&] {
-        const auto run = recorded_runs_.Read(**snapshot, [&] { return !write({}); });
+        const auto run = recorded_runs_.Read(*snapshot, [&] { return !write({}); });
         return run.ok() ? queries::ExportReplay(data, **run, store_, write) : run.status();
       });
     case v1::ExportRequest::FORMAT_CHROME:
@@ -310,15 +282,13 @@ absl::Status ProfilerBackend::Export(const v1::ExportRequest& request,
 
 absl::StatusOr<v1::SetHorizonReply> ProfilerBackend::SetHorizon(
     const v1::SetHorizonRequest& request) {
-  const auto id = changes_.SetHorizon(request);
-  if (!id.ok()) return id.status();
-  return ReplyWith<v1::SetHorizonReply>(descriptions_.Describe(*id, Detail::kProcesses));
+  SEQPOINT_ASSIGN_OR_RETURN(const auto id, changes_.SetHorizon(request));
+  return ReplyWith<v1::SetHorizonReply>(descriptions_.Describe(id, Detail::kProcesses));
 }
 
 absl::StatusOr<v1::ControlReply> ProfilerBackend::Control(const v1::ControlRequest& request) {
-  const auto id = changes_.Control(request);
-  if (!id.ok()) return id.status();
-  return ReplyWith<v1::ControlReply>(descriptions_.Describe(*id, Detail::kProcesses));
+  SEQPOINT_ASSIGN_OR_RETURN(const auto id, changes_.Control(request));
+  return ReplyWith<v1::ControlReply>(descriptions_.Describe(id, Detail::kProcesses));
 }
 
 absl::StatusOr<v1::AnalyzeReply> ProfilerBackend::Analyze(const v1::AnalyzeRequest& request) {
@@ -326,9 +296,8 @@ absl::StatusOr<v1::AnalyzeReply> ProfilerBackend::Analyze(const v1::AnalyzeReque
 }
 
 absl::StatusOr<v1::ImportJobReply> ProfilerBackend::ImportJob(const v1::ImportJobRequest& request) {
-  const auto id = imports_.ImportLog(request);
-  if (!id.ok()) return id.status();
-  return ReplyWith<v1::ImportJobReply>(descriptions_.Describe(*id, Detail::kProcesses));
+  SEQPOINT_ASSIGN_OR_RETURN(const auto id, imports_.ImportLog(request));
+  return ReplyWith<v1::ImportJobReply>(descriptions_.Describe(id, Detail::kProcesses));
 }
 
 absl::StatusOr<v1::ImportTraceReply> ProfilerBackend::ImportTrace(
@@ -344,14 +313,12 @@ absl::StatusOr<v1::ImportTraceReply> ProfilerBackend::ImportTrace(
 
 absl::StatusOr<v1::ReplayReply> ProfilerBackend::Replay(const v1::ReplayRequest& request,
                                                         absl::FunctionRef<bool()> cancelled) {
-  const auto snapshot = Take(request.job());
-  if (!snapshot.ok()) return snapshot.status();
-  const jobs::SnapshotData& data = (*snapshot)->data();
+  SEQPOINT_ASSIGN_OR_RETURN(const auto snapshot, Take(request.job()));
+  const jobs::SnapshotData& data = snapshot->data();
   const absl::Status stored = committer_.AwaitStored(data.job_id);
   auto reply = WithMemory("replay", [&]() -> absl::StatusOr<v1::ReplayReply> {
-    const auto run = recorded_runs_.Read(**snapshot, cancelled);
-    if (!run.ok()) return run.status();
-    return queries::Replay(data, **run, cancelled);
+    SEQPOINT_ASSIGN_OR_RETURN(const auto run, recorded_runs_.Read(*snapshot, cancelled));
+    return queries::Replay(data, *run, cancelled);
   });
   if (reply.ok() && !stored.ok()) reply->add_sentences(std::string(stored.message()));
   return reply;
@@ -360,16 +327,14 @@ absl::StatusOr<v1::ReplayReply> ProfilerBackend::Replay(const v1::ReplayRequest&
 absl::StatusOr<v1::WhatIfReply> ProfilerBackend::WhatIf(const v1::WhatIfRequest& request,
                                                         absl::FunctionRef<bool()> cancelled) {
   v1::Job job;
-  const auto snapshot =
-      Take(request.job(), request.has_horizon() ? &request.horizon() : nullptr, &job);
-  if (!snapshot.ok()) return snapshot.status();
-  const auto changes = queries::ParseChanges(request);
-  if (!changes.ok()) return changes.status();
-  const absl::Status stored = committer_.AwaitStored((*snapshot)->data().job_id);
+  SEQPOINT_ASSIGN_OR_RETURN(
+      const auto snapshot,
+      Take(request.job(), request.has_horizon() ? &request.horizon() : nullptr, &job));
+  SEQPOINT_ASSIGN_OR_RETURN(const auto changes, queries::ParseChanges(request));
+  const absl::Status stored = committer_.AwaitStored(snapshot->data().job_id);
   auto reply = WithMemory("what-if", [&]() -> absl::StatusOr<v1::WhatIfReply> {
-    const auto run = recorded_runs_.Read(**snapshot, cancelled);
-    if (!run.ok()) return run.status();
-    return queries::WhatIf(**snapshot, **run, *changes, request, cancelled);
+    SEQPOINT_ASSIGN_OR_RETURN(const auto run, recorded_runs_.Read(*snapshot, cancelled));
+    return queries::WhatIf(*snapshot, *run, changes, request, cancelled);
   });
   if (!reply.ok()) return reply;
   reply->set_basis(Join(reply->basis(), stored.message()));
@@ -379,17 +344,15 @@ absl::StatusOr<v1::WhatIfReply> ProfilerBackend::WhatIf(const v1::WhatIfRequest&
 
 absl::StatusOr<v1::GetPlaylistReply> ProfilerBackend::GetPlaylist(
     const v1::GetPlaylistRequest& request) {
-  const auto snapshot = Take(request.job());
-  if (!snapshot.ok()) return snapshot.status();
+  SEQPOINT_ASSIGN_OR_RETURN(const auto snapshot, Take(request.job()));
   const queries::PlaylistOptions options{.points = request.points(),
                                          .target_error = request.target_error(),
                                          .confidence = request.confidence()};
-  const jobs::SnapshotData& data = (*snapshot)->data();
+  const jobs::SnapshotData& data = snapshot->data();
   if (data.imported) return queries::PlaylistOfImport(data, options, store_);
-  const auto playlist = queries::MakePlaylist(**snapshot, options);
-  if (!playlist.ok()) return playlist.status();
+  SEQPOINT_ASSIGN_OR_RETURN(const auto playlist, queries::MakePlaylist(*snapshot, options));
   const absl::Status stored = committer_.AwaitStored(data.job_id);
-  auto reply = queries::WithIterations(*playlist, store_);
+  auto reply = queries::WithIterations(playlist, store_);
   if (reply.ok()) reply->set_sentence(Join(reply->sentence(), stored.message()));
   return reply;
 }

@@ -18,7 +18,7 @@
 #include "absl/status/statusor.h"
 #include "daemon/jobs/snapshot.h"
 #include "daemon/queries/recorded_runs.h"
-#include "daemon/rpc/backend.h"
+#include "daemon/service/backend.h"
 #include "daemon/service/committer.h"
 #include "daemon/service/job_changes.h"
 #include "daemon/service/job_descriptions.h"
@@ -28,7 +28,7 @@
 
 namespace seqpoint::service {
 
-class ProfilerBackend : public rpc::Backend {
+class ProfilerBackend : public Backend {
  public:
   // `describe_daemon`: GetDaemon's reply but for jobs and the store's errors.
   ProfilerBackend(Store* store, JobRegistry* registry, Committer* committer, JobChanges* changes,
@@ -78,11 +78,11 @@ class ProfilerBackend : public rpc::Backend {
   // Once the store has everything that the snapshot has.
   absl::StatusOr<SharedSnapshot> TakeStored(std::string_view name)
       ABSL_LOCKS_EXCLUDED(registry_.mutex());
-  // Of a part of its iterations, as they are in the store; `words` says which part.
+  // A snapshot for a part of the iterations, as they are in the store; `words` says which part.
   absl::StatusOr<SharedSnapshot> TakePart(std::string_view name, const v1::Part& part,
                                           std::string* words, v1::Job* description)
       ABSL_LOCKS_EXCLUDED(registry_.mutex());
-  // Of the request's part, or with its horizon.
+  // A snapshot for the request's part, or with its horizon.
   template <typename Request>
   absl::StatusOr<SharedSnapshot> TakeFor(const Request& request, std::string* words,
                                          v1::Job* description) {

@@ -45,7 +45,7 @@ class DaemonTest : public ::testing::Test {
     return text;
   }
 
-  // What the store has of a job whose only process said goodbye, or did not.
+  // A job whose only process said goodbye, or did not, as the store has it.
   static void AddEndedJob(Store& store, WriteBatch& batch, bool orderly = true) {
     JobRow row{.job_id = store.NewJobId(), .name = "test", .state = v1::JOB_STATE_LEARNING};
     row.run_id = absl::StrCat(row.job_id);

@@ -9,7 +9,7 @@
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "daemon/base/repeats.h"
+#include "daemon/base/horizon.h"
 #include "daemon/queries/job_filter.h"
 
 namespace seqpoint::rpc {

@@ -13,11 +13,11 @@
 #include <vector>
 
 #include "absl/synchronization/mutex.h"
-#include "daemon/rpc/backend.h"
+#include "daemon/service/backend.h"
 
 namespace seqpoint::rpc {
 
-class FakeBackend : public Backend {
+class FakeBackend : public service::Backend {
  public:
   // 1,000 iterations of 40 ms seen, 64 of 64 measurements taken, state MARKING, no horizon.
   static v1::Job SampleJob();

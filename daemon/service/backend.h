@@ -8,8 +8,8 @@
 //
 // An absl::Status reaches the client with its code and message as they are: a message names the
 // thing, the value and the way out.
-#ifndef DAEMON_RPC_BACKEND_H_
-#define DAEMON_RPC_BACKEND_H_
+#ifndef DAEMON_SERVICE_BACKEND_H_
+#define DAEMON_SERVICE_BACKEND_H_
 
 #include <cstdint>
 #include <string>
@@ -21,7 +21,7 @@
 #include "absl/time/time.h"
 #include "seqpoint/v1/profiler.pb.h"
 
-namespace seqpoint::rpc {
+namespace seqpoint::service {
 
 class Backend {
  public:
@@ -88,6 +88,6 @@ class Backend {
                                                  absl::FunctionRef<bool()> cancelled) = 0;
 };
 
-}  // namespace seqpoint::rpc
+}  // namespace seqpoint::service
 
-#endif  // DAEMON_RPC_BACKEND_H_
+#endif  // DAEMON_SERVICE_BACKEND_H_

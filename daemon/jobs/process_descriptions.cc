@@ -1,0 +1,190 @@
+#include "daemon/jobs/process_descriptions.h"
+
+#include <algorithm>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "daemon/base/saturate.h"
+#include "daemon/jobs/hello.h"
+#include "daemon/jobs/process.h"
+
+namespace seqpoint::jobs {
+namespace {
+
+v1::Level ToProtoLevel(uint8_t level) {
+  switch (static_cast<abi::Level>(level)) {
+    case abi::Level::kLearn:
+      return v1::LEVEL_LEARN;
+    case abi::Level::kMark:
+      return v1::LEVEL_MARK;
+    case abi::Level::kTrace:
+      return v1::LEVEL_TRACE;
+    default:
+      return v1::LEVEL_OFF;
+  }
+}
+
+}  // namespace
+
+std::string UncountedInWords(const ProcessTable& processes, const RankTable& ranks) {
+  const Process* first = nullptr;
+  int64_t others = -1;
+  for (const auto& [id, process] : processes) {
+    if (!process->uncounted() || process->state.concurrent()) continue;
+    if (first == nullptr) first = process.get();
+    ++others;
+  }
+  if (first == nullptr) return "";
+  constexpr absl::string_view kFull =
+      ", since its ring was full (give the daemon processor time, or a larger ring to the program: "
+      "SEQPOINT_RING_BYTES)";
+  std::vector<std::string> why;
+  const bool between = first->state.missing_calls() > 0 && first->state.losses().ring_dropped() > 0;
+  if (between) {
+    why.push_back(absl::StrCat("lost ", first->state.missing_calls(),
+                               first->state.missing_calls() == 1 ? " call" : " calls",
+                               " while its iterations were counted by them", kFull));
+  }
+  if (first->state.unread()) {
+    why.emplace_back(first->alive() ? "has not come back since the daemon was started again"
+                                    : "ended while no daemon read it");
+  } else if (!between) {
+    why.push_back(absl::StrCat("lost its last records", kFull));
+  }
+  // Iterations whose records were lost between others are counted, too.
+  uint64_t counted = first->state.iterations() + first->builder.lost_iterations();
+  if (const int64_t next = ranks.NextNumber(first->row.rank); next > 0) {
+    counted = std::max(first->state.iterations(), std::min(counted, static_cast<uint64_t>(next)));
+  }
+  return absl::StrCat(
+      "rank ", first->row.rank, ": process ", first->row.pid, " ", absl::StrJoin(why, " and "),
+      others == 0 ? "" : absl::StrCat(", and ", others, others == 1 ? " other" : " others"), "; ",
+      between ? "what it did beside" : "what it did after", " the ", counted,
+      counted == 1 ? " iteration" : " iterations",
+      " that are counted is in no figure: counts and sums are lower bounds");
+}
+
+std::string OvercountedInWords(const ProcessTable& processes) {
+  for (const auto& [id, process] : processes) {
+    const auto found = process->features.find(static_cast<uint16_t>(abi::Feature::kEvaluation));
+    if (found == process->features.end() || process->state.concurrent()) continue;
+    if (found->second.state() != v1::FEATURE_STATE_FAILED) continue;
+    return absl::StrCat("rank ", process->row.rank, ": ", found->second.sentence());
+  }
+  return "";
+}
+
+std::string WhyTimeOnly(const ProcessTable& processes) {
+  std::string why;
+  for (const auto& [id, process] : processes) {
+    if (process->HasCupti()) return "";
+    why = process->features.at(static_cast<uint16_t>(abi::Feature::kCupti)).sentence();
+  }
+  return why;
+}
+
+std::string WhyNoRoofline(const ProcessTable& processes, const MetricChoice& metrics) {
+  if (!metrics.no_roofline().empty()) return metrics.no_roofline();
+  for (const abi::Feature of : {abi::Feature::kRoofline, abi::Feature::kCounters}) {
+    for (const auto& [id, process] : processes) {
+      const v1::Feature* const feature = process->FindFeature(of);
+      if (feature == nullptr || feature->state() == v1::FEATURE_STATE_READY) continue;
+      if (!feature->sentence().empty()) return feature->sentence();
+    }
+  }
+  return "";
+}
+
+bool AnyHasCupti(const ProcessTable& processes) {
+  return std::any_of(processes.begin(), processes.end(),
+                     [](const auto& entry) { return entry.second->HasCupti(); });
+}
+
+v1::ClockKind ClockKindOf(const ProcessTable& processes) {
+  v1::ClockKind kind = v1::CLOCK_KIND_UNSPECIFIED;
+  for (const auto& [id, process] : processes) {
+    const auto of_process =
+        static_cast<v1::ClockKind>(std::min<uint32_t>(process->state.clock_kind(), 2));
+    if (of_process != v1::CLOCK_KIND_UNSPECIFIED) kind = of_process;
+  }
+  return kind;
+}
+
+void DescribeProcesses(const ProcessTable& processes,
+                       google::protobuf::RepeatedPtrField<v1::Process>* list) {
+  std::vector<const Process*> by_rank;
+  for (const auto& [id, process] : processes) by_rank.push_back(process.get());
+  std::stable_sort(by_rank.begin(), by_rank.end(),
+                   [](const Process* a, const Process* b) { return a->row.rank < b->row.rank; });
+  for (const Process* process : by_rank) {
+    v1::Process& to = *list->Add();
+    const ProcessRow& row = process->row;
+    to.set_rank(row.rank);
+    to.set_local_rank(HelloNumber(row, "local_rank", row.rank));
+    to.set_world_size(HelloNumber(row, "world_size", 1));
+    to.set_pid(row.pid);
+    to.set_incarnation(row.incarnation);
+    to.set_host(row.host);
+    to.set_command(HelloField(row, "command"));
+    to.set_working_directory(HelloField(row, "cwd"));
+    to.set_library_version(HelloField(row, "library_version"));
+    to.set_cupti_version(HelloField(row, "cupti_version"));
+    to.set_driver_version(HelloField(row, "driver_version"));
+    to.set_clock_kind(
+        static_cast<v1::ClockKind>(std::min<uint32_t>(process->state.clock_kind(), 2)));
+    to.set_start_ns(row.start_ns);
+    to.set_end_ns(row.end_ns);
+    to.set_lost(row.lost);
+    to.set_level(ToProtoLevel(process->state.level()));
+    to.set_iterations(static_cast<int64_t>(process->state.iterations()));
+    for (const auto& [number, feature] : process->features) *to.add_features() = feature;
+    *to.mutable_losses() = process->state.losses();
+    to.mutable_losses()->set_uncounted_processes(process->uncounted() ? 1 : 0);
+    to.set_stopped_duration_ns(process->state.stopped_duration_ns());
+    to.set_given_up_windows(process->state.given_up_windows());
+    to.set_stood_down_duration_ns(process->state.stood_down_duration_ns());
+    to.set_stands_down_for(process->state.stands_down_for());
+    to.set_device(process->state.device());
+    to.set_chip(process->state.chip());
+    to.set_compute_capability(process->state.compute_capability());
+  }
+}
+
+void SetSpent(const ProcessTable& processes, v1::Overhead* overhead) {
+  v1::Spent learn, mark, trace, counters, traces, rest;
+  for (const auto& [id, process] : processes) {
+    const auto add = [](v1::Spent& to, uint64_t count, int64_t duration_ns) {
+      to.set_count(SaturatedSum(to.count(), Saturate(count)));
+      to.set_duration_ns(SaturatedSum(to.duration_ns(), duration_ns));
+    };
+    add(learn, process->state.watched_calls()[1], process->state.watching_ns()[1]);
+    add(mark, process->state.watched_calls()[2], process->state.watching_ns()[2]);
+    add(trace, process->state.watched_calls()[3], process->state.watching_ns()[3]);
+    add(counters, static_cast<uint64_t>(process->state.counter_stops()),
+        process->state.counter_stops_ns());
+    add(traces, static_cast<uint64_t>(process->state.trace_stops()),
+        process->state.trace_stops_ns());
+    add(rest, 0,
+        std::max<int64_t>(
+            process->state.stopped_duration_ns() -
+                SaturatedSum(process->state.counter_stops_ns(), process->state.trace_stops_ns()),
+            0));
+  }
+  const auto list = [&](v1::Spent& spent, std::string_view what, bool estimated) {
+    if (spent.duration_ns() <= 0) return;
+    spent.set_what(std::string(what));
+    spent.set_estimated(estimated);
+    *overhead->add_spent() = std::move(spent);
+  };
+  list(learn, "watching at learn", true);
+  list(mark, "watching at mark", true);
+  list(trace, "watching at trace", true);
+  list(counters, "stops for counters", false);
+  list(traces, "stops for traces", false);
+  list(rest, "stops for switching levels", false);
+}
+
+}  // namespace seqpoint::jobs
