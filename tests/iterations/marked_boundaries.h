@@ -20,7 +20,7 @@ struct MarkedBoundaries {
     uint64_t begin_ns = 0, end_ns = 0;
   };
   std::vector<Mark> marks;  // begin ascending
-  bool points = false;  // marks cover little of the time between them: the last one ends a step
+  bool points = false;      // marks cover little of the time between them: the last one ends a step
   std::vector<int> per_step;  // boundaries in each step
   int outside = 0;            // boundaries before the first step
 
