@@ -23,6 +23,8 @@ TEST_F(ClientTest, QueriesPrintTablesAndEndWithZero) {
            {"jobs", " 1  gnmt  r1   marking  2026-01-02 10:15:00       1,000"},
            {"jobs gnmt", "rank 0, counters: no permission for GPU counters"},
            {"seqpoints gnmt@r1", "8 SeqPoints stand for 1,000 iterations"},
+           {"seqpoints gnmt@r1", "8/8  dram 8/8"},
+           {"seqpoints gnmt@r1", "BY METRIC SET"},
            {"project 1 --iterations 5000", "whole run (5,000 iterations)"},
            {"project 1 --iterations 50 --epochs 100 --confidence 99%", "99 % INTERVAL"},
            {"project 1 --confidence 99", "99 % INTERVAL"},

@@ -57,6 +57,10 @@ v1::Projection Projected(const v1::Job& job, const v1::Horizon& horizon, double 
   return projection;
 }
 
+std::string PartWords(const v1::Part& part) {
+  return absl::StrCat("iterations ", part.from(), " to ", part.to());
+}
+
 // As a list of jobs has it.
 v1::Job WithoutProcesses(v1::Job job) {
   job.clear_processes();
@@ -110,6 +114,14 @@ v1::Job FakeBackend::SampleJob() {
   process->set_driver_version("13.0");
   process->set_clock_kind(v1::CLOCK_KIND_REAL);
   process->set_level(v1::LEVEL_MARK);
+  process->set_working_directory("/home/user/gnmt");
+  process->set_start_ns(job.start_ns());
+  process->set_chip("GH100");
+  process->set_compute_capability("9.0");
+  process->set_iterations(job.iterations());
+  process->set_stopped_duration_ns(16'000'000);
+  process->set_given_up_windows(1);
+  process->mutable_losses();
   v1::Feature* feature = process->add_features();
   feature->set_name("counters");
   feature->set_state(v1::FEATURE_STATE_FAILED);
@@ -117,6 +129,16 @@ v1::Job FakeBackend::SampleJob() {
   feature->set_sentence("no permission for GPU counters; see `seqpoint doctor`");
   job.mutable_overhead()->set_budget_share(0.01);
   job.mutable_overhead()->set_spent_share(0.0004);
+  job.mutable_overhead()->set_stopped_duration_ns(16'000'000);
+  v1::Spent* spent = job.mutable_overhead()->add_spent();
+  spent->set_what("counters");
+  spent->set_count(64);
+  spent->set_duration_ns(16'000'000);
+  spent = job.mutable_overhead()->add_spent();
+  spent->set_what("watching at mark");
+  spent->set_count(2'000);
+  spent->set_duration_ns(1'000'000);
+  spent->set_estimated(true);
   return job;
 }
 
@@ -213,6 +235,9 @@ absl::StatusOr<v1::GetDaemonReply> FakeBackend::GetDaemon(const v1::GetDaemonReq
   reply.set_jobs(static_cast<int>(jobs_.size()));
   reply.set_live_processes(1);
   reply.set_abi_version(1);
+  reply.mutable_limits()->set_max_ring_bytes(64 << 20);
+  reply.mutable_limits()->set_max_store_bytes(int64_t{1} << 30);
+  reply.mutable_limits()->set_max_job_age_s(30 * 86'400);
   return reply;
 }
 
@@ -225,6 +250,7 @@ absl::StatusOr<v1::PrepareJobReply> FakeBackend::PrepareJob(const v1::PrepareJob
   job.set_name(request.name());
   job.set_run_id(request.run_id());
   job.set_command(request.command());
+  job.set_operators_folder(request.operators_folder());
   if (request.has_horizon()) *job.mutable_horizon() = request.horizon();
   *job.mutable_time() = Projected(job, job.horizon(), kIterationNs, 0.95);
   PutJob(job);
@@ -316,6 +342,7 @@ absl::StatusOr<v1::GetSeqPointsReply> FakeBackend::GetSeqPoints(
   for (int i = 0; i < 8; ++i) {
     v1::SeqPoint* seqpoint = reply.add_seqpoints();
     seqpoint->add_lengths(5 + 7 * i);
+    seqpoint->add_read_lengths(5 + 7 * i);
     seqpoint->set_weight(125);
     seqpoint->set_share(0.125);
     seqpoint->set_mean_duration_ns(20e6 + 5e6 * i);
@@ -340,8 +367,14 @@ v1::Iteration FakeBackend::MakeIteration(int64_t number) const {
   iteration.add_lengths(5 + number % 73);
   iteration.set_start_ns(1'767'348'900'000'000'000 + number * 40'000'000);
   iteration.set_duration_ns(40'000'000);
+  iteration.set_boundary_ns(iteration.start_ns() - 1'000'000);
   iteration.set_level(v1::LEVEL_MARK);
-  if (number % 100 == 7) iteration.set_config("dram");
+  iteration.set_first_occurrence(number < 73);
+  if (number % 100 == 7) {
+    iteration.set_config("dram");
+    iteration.set_level(v1::LEVEL_COUNTERS);
+    iteration.set_distorted(true);
+  }
   return iteration;
 }
 
@@ -361,6 +394,7 @@ absl::StatusOr<v1::ListIterationsReply> FakeBackend::ListIterations(
     }
   }
   if (number < iterations_) reply.set_next_page_token(absl::StrCat(number));
+  *reply.mutable_losses() = (*job)->losses();
   return reply;
 }
 
@@ -381,6 +415,7 @@ absl::StatusOr<v1::ProjectReply> FakeBackend::Project(const v1::ProjectRequest& 
                                                    "\" was not measured; `seqpoint counters ",
                                                    request.job(), "` lists those that were"));
   }
+  if (request.has_part()) reply.set_part(PartWords(request.part()));
   *reply.mutable_losses() = (*job)->losses();
   *reply.mutable_job() = WithoutProcesses(**job);
   return reply;
@@ -409,6 +444,23 @@ absl::StatusOr<v1::GetCountersReply> FakeBackend::GetCounters(
   v1::Counter* tensor = add("sm__inst_executed_pipe_tensor.sum", "1", 1.7e8);
   tensor->set_complete(false);
   tensor->set_sentence("2 of 3 configurations were measured");
+  add("flops.fp32", "1", 1.6e11)->set_derived(true);
+  v1::Counter* ratio = add("dram__bytes.sum.per_second", "B/s", 8e10);
+  ratio->set_ratio(true);
+  ratio->clear_projection();
+  v1::MeasuredIteration& measured = *reply.add_iterations();
+  measured.set_number(107);
+  measured.add_lengths(39);
+  measured.set_config("dram");
+  measured.set_duration_ns(44'000'000);
+  measured.set_usual_duration_ns(kIterationNs);
+  measured.set_complete(true);
+  reply.set_slowdown(1.1);
+  reply.set_metric_sets("dram");
+  reply.set_sentence("the chip does not offer l2");
+  reply.set_backend(v1::COUNTER_BACKEND_RANGE);
+  reply.set_chip("GH100");
+  if (request.has_part()) reply.set_part(PartWords(request.part()));
   reply.set_measured_iterations(64);
   *reply.mutable_losses() = (*job)->losses();
   *reply.mutable_job() = WithoutProcesses(**job);
@@ -441,7 +493,12 @@ absl::StatusOr<v1::GetRooflineReply> FakeBackend::GetRoofline(
   length.add_lengths(32);
   length.set_measured_iterations(6);
   length.set_wanted_iterations(6);
+  v1::Roof& roof = *reply.add_roofs();
+  roof.set_name("memory");
+  roof.set_unit("B/s");
+  roof.set_per_s(3.3e12);
   reply.set_chip("GH100");
+  *reply.mutable_losses() = (*job)->losses();
   reply.set_job_id((*job)->id());
   return reply;
 }
@@ -458,9 +515,16 @@ absl::StatusOr<v1::GetKernelsReply> FakeBackend::GetKernels(const v1::GetKernels
     v1::Kernel* kernel = reply.add_kernels();
     kernel->set_name(name);
     kernel->set_launches(1e4);
+    kernel->set_launches_low(1e4);
+    kernel->set_launches_high(1e4);
+    kernel->set_measured_iterations(12);
     kernel->set_share(share);
     *kernel->mutable_duration_ns() = Around(share * kIterationNs * (*job)->iterations(), 0.003);
   }
+  if (request.has_part()) reply.set_part(PartWords(request.part()));
+  reply.set_horizon_kind(request.has_horizon() ? request.horizon().kind()
+                                               : (*job)->horizon().kind());
+  *reply.mutable_losses() = (*job)->losses();
   reply.set_kernel_names(3);
   reply.set_measured_iterations(12);
   reply.set_confidence(request.confidence());
@@ -482,6 +546,10 @@ absl::StatusOr<v1::CompareReply> FakeBackend::Compare(const v1::CompareRequest& 
     run.set_timed_iterations((*job)->iterations());
     *run.mutable_duration_ns() = Around(totals[r], 0);
     run.set_traced_iterations(12);
+    run.set_alone_share(0.002);
+    run.set_clock_kind((*job)->clock_kind());
+    *run.mutable_losses() = (*job)->losses();
+    if (request.has_part()) run.set_part(PartWords(request.part()));
   }
   reply.set_confidence(request.confidence());
   *reply.mutable_difference_ns() = Around(4e9, 0.02);
@@ -511,7 +579,21 @@ absl::StatusOr<v1::CompareReply> FakeBackend::Compare(const v1::CompareRequest& 
   set(v1::DIFFERENCE_CAUSE_BETWEEN_KERNELS, "between kernels", 0.1e9, 0.2e9,
       reply.add_cost_parts());
   *reply.mutable_main_cause() = *kernel;
-  reply.set_no_counters("there is none that was measured in both");
+  if (request.has_part()) {
+    reply.set_not_comparable("too few iterations of each length");
+    reply.set_no_kernels("kernels are compared at equal lengths");
+    reply.set_no_counters("there is none that was measured in both");
+    return reply;
+  }
+  v1::ComparedCounter& counter = *reply.add_counters();
+  counter.set_metric("dram__bytes.sum");
+  counter.set_unit("B");
+  *counter.mutable_base() = Around(3.2e12, 0.002);
+  *counter.mutable_other() = Around(3.3e12, 0.002);
+  *counter.mutable_base_at_equal_lengths() = Around(3.2e12, 0.002);
+  *counter.mutable_other_at_equal_lengths() = Around(3.3e12, 0.002);
+  *counter.mutable_difference_at_equal_lengths() = Around(1e11, 0.2);
+  counter.set_proven(true);
   return reply;
 }
 
@@ -546,6 +628,14 @@ absl::StatusOr<v1::SetHorizonReply> FakeBackend::SetHorizon(const v1::SetHorizon
   if (job == nullptr) return NoSuchJob(request.job());
   *job->mutable_horizon() = request.horizon();
   *job->mutable_time() = Projected(*job, job->horizon(), kIterationNs, 0.95);
+  if (job->end_ns() == 0 && job->time().has_remaining()) {
+    const int64_t last_ns = job->start_ns() + job->iterations_duration_ns();
+    job->mutable_expected_end()->set_last_iteration_ns(last_ns);
+    const v1::Estimate& remaining = job->time().remaining();
+    job->mutable_expected_end()->set_time_ns(last_ns + std::llround(remaining.value()));
+    job->mutable_expected_end()->set_low_ns(last_ns + std::llround(remaining.low()));
+    job->mutable_expected_end()->set_high_ns(last_ns + std::llround(remaining.high()));
+  }
   job->set_generation(job->generation() + 1);
   v1::SetHorizonReply reply;
   *reply.mutable_job() = *job;
@@ -609,6 +699,16 @@ absl::StatusOr<v1::AnalyzeReply> FakeBackend::Analyze(const v1::AnalyzeRequest& 
   reply.set_unique_lengths(reply.points_size());
   reply.set_verdict(v1::VERDICT_EXPLAINED);
   reply.set_explained_share(0.987);
+  reply.set_drift_share(0.001);
+  if (log.groups_size() > 0) {
+    reply.set_start_up_iterations(1);
+    reply.set_start_up_duration(log.durations(0));
+  }
+  for (const double duration : log.durations()) {
+    if (duration * log.lengths_size() < 4 * reply.total()) continue;
+    reply.set_slow_iterations(reply.slow_iterations() + 1);
+  }
+  if (reply.slow_iterations() > 0) reply.add_sentences("some iterations took far longer");
   reply.set_confidence(request.confidence());
   *reply.mutable_projection() = Around(reply.total(), 0.01);
   if (request.playlist()) {
@@ -845,6 +945,7 @@ absl::StatusOr<v1::ReplayReply> FakeBackend::Replay(const v1::ReplayRequest& req
   add(reply.add_idle(), "data loading", 0.125);
   reply.set_tasks(123'456);
   reply.add_sentences("12 tasks begin later than the trace explains, 1.2 ms in all");
+  *reply.mutable_losses() = (*job)->losses();
   reply.set_job_id((*job)->id());
   return reply;
 }
@@ -920,6 +1021,7 @@ absl::StatusOr<v1::WhatIfReply> FakeBackend::WhatIf(const v1::WhatIfRequest& req
   reply.set_replay_error(0.003);
   reply.set_basis("12 traced iterations of 8 lengths");
   *reply.mutable_job() = WithoutProcesses(**job);
+  *reply.mutable_losses() = (*job)->losses();
   reply.set_clock_kind(v1::CLOCK_KIND_REAL);
   return reply;
 }
