@@ -54,6 +54,7 @@ const Exceptions& OnlyReal() {
   static const auto* const fields = new Exceptions{
       {"ImportedTrace.length", "the annotations in the traces of the fake have none"},
       {"Iteration.phase", "the fake has no imported iterations"},
+      {"Job.trouble", "nothing is wrong with the jobs of the fake"},
       {"Job.unused", "every job of the fake has a process"},
       {"Process.end_ns", "the process of the fake runs"},
   };
@@ -102,7 +103,6 @@ const Exceptions& Neither() {
 // Filled by the real daemon in some runs of this test: with what causes it.
 const Exceptions& ByChance() {
   static const auto* const fields = new Exceptions{
-      {"Job.trouble", "nothing is wrong with the job of the fake"},
       {"Losses.cupti_dropped", "CUPTI's buffers are full"},
       {"Losses.refused_measurements", "a measurement hits a first occurrence"},
       {"Losses.ring_dropped", "the ring is full"},
