@@ -141,6 +141,6 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* bytes, size_t size) {
   }
   RequireWhole(*whole);
   (void)LeftOutInWords(whole->left_out);
-  (void)ToCallRecords(*whole, "a");
+  (void)ToCallRecords(*whole);
   return 0;
 }

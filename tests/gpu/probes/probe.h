@@ -6,6 +6,7 @@
 
 #include <cuda_runtime.h>
 #include <cupti.h>
+#include <cupti_profiler_host.h>
 #include <cupti_profiler_target.h>
 #include <cupti_range_profiler.h>
 
