@@ -113,6 +113,9 @@ function(seqpoint_test name)
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 60)
   endif()
+  if(SEQPOINT_SANITIZER)
+    math(EXPR ARG_TIMEOUT "5 * ${ARG_TIMEOUT}")  # sanitized code is 5 to 15 times slower
+  endif()
   add_executable(${name} ${ARG_SRCS})
   # A test's own code is compiled once and run once; the code under test keeps its optimisation.
   target_compile_options(${name} PRIVATE $<$<CONFIG:RelWithDebInfo>:-O1>)
