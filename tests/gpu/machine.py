@@ -239,6 +239,8 @@ class Machine:
         env = dict(os.environ)
         env["PYTHONUNBUFFERED"] = "1"
         env.pop("SEQPOINT_JOB", None)
+        # A daemon that a command starts has a store and sockets of its own.
+        env.update({"SEQPOINT_DIR": os.path.join(self.work, "daemon"), "XDG_STATE_HOME": os.path.join(self.work, "state")})
         if cuda or self.software:
             folders = self.cuda_folders()
             env["LD_LIBRARY_PATH"] = ":".join(folders + [env.get("LD_LIBRARY_PATH", "")]).strip(":")
