@@ -39,6 +39,7 @@ Clock::Clock(bool is_virtual, double speed_cap)
       anchor_real_ns_(ReadNs(CLOCK_MONOTONIC)) {}
 
 uint64_t Clock::RealtimeNs() { return ReadNs(CLOCK_REALTIME); }
+uint64_t Clock::WallNs() const { return start_ns_ + ReadNs(CLOCK_MONOTONIC) - anchor_real_ns_; }
 
 void Clock::Work(uint64_t ns) {
   if (virtual_) {
@@ -59,7 +60,7 @@ void Clock::WaitUntil(uint64_t time_ns) {
     if (time_ns >= throttle_at_ns_.load(std::memory_order_relaxed)) Throttle();
     return;
   }
-  for (uint64_t now = RealtimeNs(); now < time_ns; now = RealtimeNs()) {
+  for (uint64_t now = WallNs(); now < time_ns; now = WallNs()) {
     if (time_ns - now > kSleepSlackNs) SleepNs(time_ns - now - kSleepSlackNs);
   }
 }

@@ -18,9 +18,7 @@ class Clock {
   // `speed_cap`: virtual seconds per real second, 0 for none.
   Clock(bool is_virtual, double speed_cap);
 
-  uint64_t NowNs() const {
-    return virtual_ ? now_ns_.load(std::memory_order_relaxed) : RealtimeNs();
-  }
+  uint64_t NowNs() const { return virtual_ ? now_ns_.load(std::memory_order_relaxed) : WallNs(); }
   bool is_virtual() const { return virtual_; }
   uint64_t start_ns() const { return start_ns_; }
 
@@ -38,6 +36,8 @@ class Clock {
 
  private:
   static uint64_t RealtimeNs();
+  // Begins with the system's clock. Who sets that clock later does not set the GPU's.
+  uint64_t WallNs() const;
   void Throttle();
 
   const bool virtual_;
