@@ -32,14 +32,15 @@ constexpr uint64_t kVirtualAheadNs = 1'000'000'000;
 Clock::Clock(bool is_virtual, double speed_cap)
     : virtual_(is_virtual),
       speed_cap_(speed_cap),
-      start_ns_(RealtimeNs() + (is_virtual ? kVirtualAheadNs : 0)),
+      start_ns_(ReadNs(CLOCK_REALTIME) + (is_virtual ? kVirtualAheadNs : 0)),
       now_ns_(start_ns_),
       throttle_at_ns_(speed_cap > 0 ? start_ns_ : UINT64_MAX),
       anchor_virtual_ns_(start_ns_),
       anchor_real_ns_(ReadNs(CLOCK_MONOTONIC)) {}
 
-uint64_t Clock::RealtimeNs() { return ReadNs(CLOCK_REALTIME); }
-uint64_t Clock::WallNs() const { return start_ns_ + ReadNs(CLOCK_MONOTONIC) - anchor_real_ns_; }
+uint64_t Clock::MonotonicNs() const {
+  return start_ns_ + ReadNs(CLOCK_MONOTONIC) - anchor_real_ns_;
+}
 
 void Clock::Work(uint64_t ns) {
   if (virtual_) {
@@ -60,7 +61,7 @@ void Clock::WaitUntil(uint64_t time_ns) {
     if (time_ns >= throttle_at_ns_.load(std::memory_order_relaxed)) Throttle();
     return;
   }
-  for (uint64_t now = WallNs(); now < time_ns; now = WallNs()) {
+  for (uint64_t now = MonotonicNs(); now < time_ns; now = MonotonicNs()) {
     if (time_ns - now > kSleepSlackNs) SleepNs(time_ns - now - kSleepSlackNs);
   }
 }

@@ -18,7 +18,9 @@ class Clock {
   // `speed_cap`: virtual seconds per real second, 0 for none.
   Clock(bool is_virtual, double speed_cap);
 
-  uint64_t NowNs() const { return virtual_ ? now_ns_.load(std::memory_order_relaxed) : WallNs(); }
+  uint64_t NowNs() const {
+    return virtual_ ? now_ns_.load(std::memory_order_relaxed) : MonotonicNs();
+  }
   bool is_virtual() const { return virtual_; }
   uint64_t start_ns() const { return start_ns_; }
 
@@ -35,9 +37,9 @@ class Clock {
   void WaitUntil(uint64_t time_ns);
 
  private:
-  static uint64_t RealtimeNs();
-  // Begins with the system's clock. Who sets that clock later does not set the GPU's.
-  uint64_t WallNs() const;
+  // The time in real mode: the system's clock at the start, plus the monotonic time since then. A
+  // step of the system's clock does not step the GPU's.
+  uint64_t MonotonicNs() const;
   void Throttle();
 
   const bool virtual_;
