@@ -82,9 +82,13 @@ if(SEQPOINT_WITH_CUDA)
   target_include_directories(seqpoint_cuda_headers SYSTEM INTERFACE ${SEQPOINT_CUDA_INCLUDE})
 endif()
 
+# What must exist before a tool can read every source file.
+add_custom_target(seqpoint_generated)
+
 # Nobody here mends the code that protoc writes: no warnings, no sanitizer. Light optimisation keeps
 # its build short.
 function(seqpoint_generated_code target)
+  add_dependencies(seqpoint_generated ${target})
   target_compile_options(${target} PRIVATE -w -O1)
   if(SEQPOINT_SANITIZER)
     target_compile_options(${target} PRIVATE -fno-sanitize=all)
