@@ -106,7 +106,7 @@ int Main(Words words) {
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version
     context.set_json(std::find(words.begin(), words.end(), "--json") != words.end());
-    return context.FailUsage(UsageSentence(app, error, !context.separated_words().empty(), words));
+    return context.FailUsage(UsageMessage(app, error, !context.separated_words().empty(), words));
   }
   return context.RunCommand();
 }

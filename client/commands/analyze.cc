@@ -130,8 +130,8 @@ std::string AnalysisText(const Analysis& analysis, const AnalyzeOptions& options
     absl::StrAppend(&text, "length:     explains ", FormatShare(reply.explained_share()),
                     " of the variance of time\n");
   }
-  for (const std::string& sentence : reply.sentences()) {
-    text += Wrap("note:       ", sentence, kTextColumns);
+  for (const std::string& message : reply.messages()) {
+    text += Wrap("note:       ", message, kTextColumns);
   }
   if (reply.points_size() > 0) {
     int measurements = 0;

@@ -188,12 +188,12 @@ TEST_F(ClientTest, AnalyzeNamesAMistake) {
   result = Client({"analyze", path, "--against", other});
   EXPECT_EQ(result.code, 2);
   EXPECT_THAT(result.err, AllOf(HasSubstr("other.csv"), HasSubstr("length")));
-  backend_.SetTrouble(absl::InvalidArgumentError("log: the backend's sentence"));
+  backend_.SetError(absl::InvalidArgumentError("log: the backend's message"));
   result = Client({"analyze", path});
   EXPECT_EQ(result.code, 2);
-  EXPECT_THAT(result.err, HasSubstr("log: the backend's sentence"));
+  EXPECT_THAT(result.err, HasSubstr("log: the backend's message"));
   // No name can move the cursor.
-  backend_.SetTrouble(absl::OkStatus());
+  backend_.SetError(absl::OkStatus());
   std::ofstream(path) << "len\x1b[2J,time_ms\n5,20\n7,30\n";
   result = Client({"analyze", path, "--key", "len\x1b[2J"});
   EXPECT_EQ(result.code, 0) << result.err;

@@ -97,23 +97,23 @@ TEST_F(AnalysisTextTest, ATimeColumnWithoutAUnitHasNone) {
                             Not(HasSubstr(" ns")), Not(HasSubstr(" s "))));
 }
 
-TEST_F(AnalysisTextTest, StartUpSentencesAndTwoDimensions) {
+TEST_F(AnalysisTextTest, StartUpMessagesAndTwoDimensions) {
   analysis_.log.key_columns = {"src", "dst"};
   analysis_.reply.mutable_points(0)->add_lengths(9);
   analysis_.reply.mutable_points(1)->add_lengths(8);
   analysis_.reply.set_start_up_iterations(2);
   analysis_.reply.set_start_up_duration(3e9);
-  analysis_.reply.add_sentences("something that a person should know");
+  analysis_.reply.add_messages("something that a person should know");
   EXPECT_THAT(Text(), AllOf(HasSubstr("73 lengths (src x dst)"), HasSubstr("1,037 x 8"),
                             HasSubstr("start-up:   2 first iterations left out, which took 3 s"),
                             HasSubstr("note:       something that a person should know\n")));
 }
 
-TEST_F(AnalysisTextTest, WithoutPointsOnlyTheSentenceSpeaks) {
+TEST_F(AnalysisTextTest, WithoutPointsOnlyTheMessageSpeaks) {
   analysis_.reply.clear_points();
   analysis_.reply.clear_projection();
   analysis_.reply.set_verdict(v1::VERDICT_NOT_EXPLAINED);
-  analysis_.reply.add_sentences("the length does not explain the time");
+  analysis_.reply.add_messages("the length does not explain the time");
   EXPECT_THAT(Text(),
               AllOf(HasSubstr("note:       the length does not"), Not(HasSubstr("SeqPoint")),
                     Not(HasSubstr("explains")), Not(HasSubstr("at random"))));

@@ -24,11 +24,11 @@ TEST_F(ClientTest, ExitCodesTellWhatWentWrong) {
   EXPECT_THAT(result.err, HasSubstr("no job \"nope\""));
   EXPECT_EQ(Client({"run"}).code, 2);
   EXPECT_EQ(Client({"--help"}).code, 0);
-  backend_.SetTrouble(absl::FailedPreconditionError("3 of 64 iterations seen; ask again later"));
+  backend_.SetError(absl::FailedPreconditionError("3 of 64 iterations seen; ask again later"));
   result = Client({"project", "1"});
   EXPECT_EQ(result.code, 5);
   EXPECT_EQ(result.err, "seqpoint: 3 of 64 iterations seen; ask again later\n");
-  backend_.SetTrouble(absl::DataLossError("the store is damaged"));
+  backend_.SetError(absl::DataLossError("the store is damaged"));
   EXPECT_EQ(Client({"project", "1"}).code, 1);
 }
 

@@ -216,8 +216,8 @@ std::string CompareText(v1::CompareReply reply, int width) {
   }
   absl::StrAppend(&text, table.ToString(width));
   absl::StrAppend(&text, Counters(reply, width), "\n");
-  const auto note = [&](const std::string& sentence) {
-    if (!sentence.empty()) text += Wrap("note: ", sentence, kTextColumns);
+  const auto note = [&](const std::string& message) {
+    if (!message.empty()) text += Wrap("note: ", message, kTextColumns);
   };
   if (!reply.not_comparable().empty()) {
     note(absl::StrCat("lengths and cost are not told apart, because ", reply.not_comparable()));
@@ -228,7 +228,7 @@ std::string CompareText(v1::CompareReply reply, int width) {
   if (!reply.no_counters().empty()) {
     note(absl::StrCat("counters are not known: ", reply.no_counters()));
   }
-  for (const std::string& sentence : reply.sentences()) note(sentence);
+  for (const std::string& message : reply.messages()) note(message);
   return text;
 }
 

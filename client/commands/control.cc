@@ -41,7 +41,7 @@ std::string HorizonText(const v1::Job& job) {
       horizon.source().empty()   ? ""
       : horizon.iterations() > 0 ? " from "
                                  : ", from ",
-      horizon.source(), "\n", Note(job.rule().sentence()));
+      horizon.source(), "\n", Note(job.rule().message()));
 }
 
 // Ending a job twice is no error, but no news either.

@@ -15,7 +15,7 @@ void FigureOptions::AddTo(CLI::App* command) {
 }
 
 absl::Status NothingToShow(const std::string& why, const v1::Job& job) {
-  const std::string& reason = job.trouble().empty() ? job.overhead().sentence() : job.trouble();
+  const std::string& reason = job.error().empty() ? job.overhead().message() : job.error();
   return absl::FailedPreconditionError(absl::StrCat(
       why, "; ", reason.empty() ? "`seqpoint doctor` says what stands in the way" : reason));
 }

@@ -50,7 +50,7 @@ absl::StatusOr<std::string> WhyNoIterations(const IterationsOptions& options,
                         FormatCount(total, "iteration"), ", which are counted from 0");
   }
   return absl::StrCat("no iteration was found", IsOver(*job) ? "" : " yet",
-                      job->trouble().empty() ? "" : ": ", job->trouble());
+                      job->error().empty() ? "" : ": ", job->error());
 }
 
 // As many pages as the rows need.
@@ -85,8 +85,8 @@ int ShowIterations(const Context& context, IterationsOptions& options) {
     const auto why = WhyNoIterations(options, connection->get(), listed->total());
     return context.Fail(why.ok() ? absl::FailedPreconditionError(*why) : why.status());
   }
-  if (!listed->sentence().empty() && !context.json()) {
-    fprintf(stderr, "seqpoint: %s\n", Printable(listed->sentence()).c_str());
+  if (!listed->message().empty() && !context.json()) {
+    fprintf(stderr, "seqpoint: %s\n", Printable(listed->message()).c_str());
   }
   context.PrintReply(&*listed, [&](const v1::ListIterationsReply& reply) {
     std::string text =

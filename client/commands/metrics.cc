@@ -127,7 +127,7 @@ std::string MetricSetsText(const v1::ListMetricSetsReply& reply) {
   for (const v1::OfferedMetricSet& set : reply.sets()) {
     std::vector<std::string> row = {set.name()};
     for (const v1::MetricSetOffer& offer : set.offers()) row.push_back(PassesText(offer));
-    row.push_back(set.sentence());
+    row.push_back(set.description());
     table.AddRow(std::move(row));
     problems += ProblemsText(set);
   }
@@ -141,7 +141,7 @@ std::string MetricSetsText(const v1::ListMetricSetsReply& reply) {
 }
 
 std::string MetricSetText(const v1::OfferedMetricSet& set, const std::string& chip) {
-  std::string text = absl::StrCat(set.name(), ": ", set.sentence(), "\n");
+  std::string text = absl::StrCat(set.name(), ": ", set.description(), "\n");
   for (const v1::MetricSetOffer& offer : set.offers()) {
     absl::StrAppend(&text, "\n", BackendName(offer), " on ", chip, ": ", PassesText(offer),
                     offer.missing().empty() ? "" : absl::StrCat("; ", offer.missing()), "\n");

@@ -18,7 +18,7 @@ v1::ListMetricSetsReply Sets() {
   reply.add_known_chips("GA100");
   v1::OfferedMetricSet& set = *reply.add_sets();
   set.set_name("cache");
-  set.set_sentence("L2 hits");
+  set.set_description("L2 hits");
   v1::MetricSetOffer& range = *set.add_offers();
   range.set_backend(v1::COUNTER_BACKEND_RANGE);
   for (const int passes : {1, 2}) {

@@ -179,8 +179,8 @@ std::string NoSuchOption(const CLI::App& app, const std::string& word) {
   return absl::StrCat("there is no option ", Quote(name), DidYouMean(name, names));
 }
 
-std::string UsageSentence(const CLI::App& app, const CLI::ParseError& error, bool separated,
-                          const std::vector<std::string>& words) {
+std::string UsageMessage(const CLI::App& app, const CLI::ParseError& error, bool separated,
+                         const std::vector<std::string>& words) {
   // The command that was reached, and what was left over.
   const CLI::App* reached = &app;
   while (!reached->get_subcommands().empty()) reached = reached->get_subcommands().back();

@@ -27,8 +27,8 @@ CLI::Option* AddChoice(CLI::App* app, const std::string& name, std::string* targ
 
 // The error message for a command line that `app` could not parse. `separated`: a command stands
 // behind a "--". `words`: what was typed, up to there.
-std::string UsageSentence(const CLI::App& app, const CLI::ParseError& error, bool separated,
-                          const std::vector<std::string>& words);
+std::string UsageMessage(const CLI::App& app, const CLI::ParseError& error, bool separated,
+                         const std::vector<std::string>& words);
 
 // " (did you mean X?)", of the word that is a slip of the finger or two away; empty: none is.
 std::string DidYouMean(const std::string& word, const std::vector<std::string>& words);

@@ -152,11 +152,12 @@ std::string PlaylistNotes(const v1::GetPlaylistReply& reply) {
   return absl::StrCat(
       FormatCount(measurements, "measurement"), " of ", FormatCount(reply.points_size(), "length"),
       " for ", FormatCount(reply.iterations(), "iteration"),
-      reply.reach() > 0 ? absl::StrFormat("; on a run like this one they give the total to "
-                                          "%s (%g %% interval)",
-                                          FormatReach(reply.reach()), 100 * reply.confidence())
-                        : "",
-      "\n", Note(reply.sentence()));
+      reply.relative_error() > 0
+          ? absl::StrFormat("; on a run like this one they give the total to "
+                            "%s (%g %% interval)",
+                            FormatReach(reply.relative_error()), 100 * reply.confidence())
+          : "",
+      "\n", Note(reply.message()));
 }
 
 absl::StatusOr<v1::ProjectPlaylistRequest> ReadPlaylist(const std::string& path) {

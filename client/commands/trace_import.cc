@@ -121,8 +121,8 @@ std::string TraceImportText(const v1::ImportTraceReply& reply, int width) {
     table.AddRow({absl::StrCat(trace.rank()), FormatCount(trace.iterations()), trace.boundary(),
                   trace.length(), FormatCount(trace.calls()), FormatCount(trace.gpu_tasks()),
                   trace.file()});
-    if (trace.sentence().empty()) continue;
-    left_out += Wrap("note: ", absl::StrCat(trace.file(), ": ", trace.sentence()), kTextColumns);
+    if (trace.message().empty()) continue;
+    left_out += Wrap("note: ", absl::StrCat(trace.file(), ": ", trace.message()), kTextColumns);
   }
   const std::string& id = reply.job().id();
   // A table of GPU work alone says nothing of what it waited for.

@@ -13,7 +13,7 @@ std::string DaemonText(const v1::GetDaemonReply& reply) {
       FormatTime(reply.start_ns()), reply.private_daemon() ? ", private" : "", "\n", "store  ",
       reply.store_path(), ", ", FormatQuantity(reply.store_bytes(), "B"), ", ",
       FormatCount(reply.jobs(), "job"), "\n");
-  if (!reply.trouble().empty()) absl::StrAppend(&text, "problem: ", reply.trouble(), "\n");
+  if (!reply.error().empty()) absl::StrAppend(&text, "problem: ", reply.error(), "\n");
   return text;
 }
 

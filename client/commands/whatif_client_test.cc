@@ -45,7 +45,7 @@ TEST_F(ClientTest, AReplayShowsHowWellTheTracesAreUnderstood) {
   EXPECT_EQ(Client({"replay", "nope", "--chrome", path}).code, 4);
   EXPECT_FALSE(std::filesystem::exists(path));
   EXPECT_EQ(Client({"replay", "nope"}).code, 4);
-  backend_.SetTrouble(absl::FailedPreconditionError("no iteration was traced"));
+  backend_.SetError(absl::FailedPreconditionError("no iteration was traced"));
   EXPECT_EQ(Client({"replay", "gnmt"}).code, 5);
 }
 
@@ -158,7 +158,7 @@ TEST_F(ClientTest, AMistakenWhatIfIsNamed) {
     EXPECT_EQ(result.out, "") << words;
   }
   EXPECT_EQ(Client({"whatif", "nope", "--list"}).code, 4);
-  backend_.SetTrouble(absl::InvalidArgumentError("my.whatif: line 3: no such step"));
+  backend_.SetError(absl::InvalidArgumentError("my.whatif: line 3: no such step"));
   EXPECT_EQ(Client({"whatif", "1", "--list"}).code, 2);
 }
 

@@ -385,8 +385,8 @@ absl::StatusOr<v1::Horizon> ReadLengths(const LengthsOptions& options) {
   horizon.set_iterations(per_epoch * options.epochs);
   horizon.set_source(Printable(source));
   horizon.set_batch(options.batch);
-  horizon.set_alike(options.order == ExampleOrder::kBucket ||
-                    options.order == ExampleOrder::kSorted);
+  horizon.set_uniform_steps(options.order == ExampleOrder::kBucket ||
+                            options.order == ExampleOrder::kSorted);
   for (const auto& [key, count] : counts) {
     if (count == 0) continue;
     v1::LengthCount* entry = horizon.add_histogram();

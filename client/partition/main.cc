@@ -101,7 +101,7 @@ usage. More: docs/using/partition.md.)");
       app_.parse(arguments);
     } catch (const CLI::ParseError& error) {
       if (error.get_exit_code() == 0) return app_.exit(error);  // --help, --version
-      return FailUsage(UsageSentence(app_, error, /*separated=*/false, words));
+      return FailUsage(UsageMessage(app_, error, /*separated=*/false, words));
     }
     if (app_.count("--parts") == 0 && write_.empty()) return FailUsage("--parts is missing");
     const absl::Status status = Run();
@@ -109,9 +109,9 @@ usage. More: docs/using/partition.md.)");
   }
 
  private:
-  int FailUsage(const std::string& sentence) const {
+  int FailUsage(const std::string& message) const {
     return Fail(
-        absl::InvalidArgumentError(absl::StrCat(sentence, "; see seqpoint partition --help")),
+        absl::InvalidArgumentError(absl::StrCat(message, "; see seqpoint partition --help")),
         kExitUsage);
   }
 

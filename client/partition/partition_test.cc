@@ -119,7 +119,7 @@ TEST_F(PartitionTest, WhatItWritesIsReadInTheOrderOfTheLayers) {
   EXPECT_EQ(Read("a/owners.txt"), Read("b/owners.txt"));
 }
 
-TEST_F(PartitionTest, BadInputIsOneSentenceAndNothingIsWritten) {
+TEST_F(PartitionTest, BadInputIsOneMessageAndNothingIsWritten) {
   Write("a.mtx", "%%MatrixMarket matrix coordinate real general\n2 2 2\n1 1 1\n2 3 1\n");
   Ran run = Run("a.mtx --parts 2 -o plan --json");
   EXPECT_EQ(run.status, 1);

@@ -69,7 +69,7 @@ int64_t Distance(const Lengths& a, const Lengths& b) {
 std::string WhyNone(const v1::Job& job) {
   for (const v1::Process& process : job.processes()) {
     for (const v1::Feature& feature : process.features()) {
-      if (feature.name() == "operators") return absl::StrCat(": ", feature.sentence());
+      if (feature.name() == "operators") return absl::StrCat(": ", feature.message());
     }
   }
   return "";

@@ -97,7 +97,7 @@ TEST_F(JobRecordingsTest, WhereThereIsNothingTheCauseIsSaid) {
   EXPECT_THAT(Error(), HasSubstr(" yet"));
   v1::Feature& feature = *job_.add_processes()->add_features();
   feature.set_name("operators");
-  feature.set_sentence("no more are recorded: the program uses torch.compile");
+  feature.set_message("no more are recorded: the program uses torch.compile");
   EXPECT_THAT(Error(), HasSubstr("uses torch.compile"));
   job_.clear_operators_folder();
   EXPECT_THAT(Error(), HasSubstr("run it with `seqpoint run --operators`"));

@@ -119,8 +119,8 @@ usage. More: docs/using/placement.md.)");
       app_.parse(arguments);
     } catch (const CLI::ParseError& error) {
       if (error.get_exit_code() == 0) return app_.exit(error);  // --help, --version
-      const std::string sentence = UsageSentence(app_, error, /*separated=*/false, words);
-      return Fail(absl::InvalidArgumentError(absl::StrCat(sentence, "; see seqpoint place --help")),
+      const std::string message = UsageMessage(app_, error, /*separated=*/false, words);
+      return Fail(absl::InvalidArgumentError(absl::StrCat(message, "; see seqpoint place --help")),
                   kExitUsage);
     }
     if (const absl::Status usage = CheckUsage(); !usage.ok()) return Fail(usage, kExitUsage);

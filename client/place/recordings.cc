@@ -237,8 +237,8 @@ std::string RecordingsText(const MeasuredRun& run, const Placement& placement,
                                              " ms in lock-step."),
                                 kPlaceColumns));
   }
-  const auto note = [&](const std::string& sentence) {
-    absl::StrAppend(&text, Wrap("note: ", sentence, kPlaceColumns));
+  const auto note = [&](const std::string& message) {
+    absl::StrAppend(&text, Wrap("note: ", message, kPlaceColumns));
   };
   note(run.gpu_times
            ? "times are those of the GPU work that operators launched"

@@ -41,11 +41,11 @@ void PlanProgress::Say(const std::string& step) {
 }
 
 int FailProgram(const std::string& program, const absl::Status& status, int code, bool json) {
-  const std::string sentence = Printable(std::string(status.message()));
-  fprintf(stderr, "%s: %s\n", program.c_str(), sentence.c_str());
+  const std::string message = Printable(std::string(status.message()));
+  fprintf(stderr, "%s: %s\n", program.c_str(), message.c_str());
   if (json) {
     printf("{\"error\": {\"code\": \"%s\", \"message\": %s}}\n",
-           absl::StatusCodeToString(status.code()).c_str(), JsonString(sentence).c_str());
+           absl::StatusCodeToString(status.code()).c_str(), JsonString(message).c_str());
   }
   return code;
 }

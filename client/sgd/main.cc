@@ -468,9 +468,9 @@ int RunProgram(const std::vector<std::string>& words, const Ranks& ranks) {
     const bool asked = error.get_exit_code() == 0;  // --help, --version
     if (ranks.rank != 0) return asked ? 0 : client::kExitUsage;
     if (asked) return app.exit(error);
-    const std::string sentence =
-        client::UsageSentence(app, error, /*separated=*/false, words) + "; see seqpoint-sgd --help";
-    return client::FailProgram(kProgram, absl::InvalidArgumentError(sentence), client::kExitUsage,
+    const std::string message =
+        client::UsageMessage(app, error, /*separated=*/false, words) + "; see seqpoint-sgd --help";
+    return client::FailProgram(kProgram, absl::InvalidArgumentError(message), client::kExitUsage,
                                options.json == "-");
   }
   Settle(app, &options);

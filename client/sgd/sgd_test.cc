@@ -293,10 +293,10 @@ TEST_F(SgdTest, OutputsAreCheckedBeforeTheFirstStep) {
       {"--write " + folder + "/none/a", "cannot write " + folder + "/none/a/layer1.tsv: No such"},
       {"--write " + folder + "/taken", "/taken/layer2.tsv: Is a directory"},
       {"--write " + folder + "/w --json " + folder + "/w/layer1.tsv", "written already"}};
-  for (const auto& [arguments, sentence] : wrong) {
+  for (const auto& [arguments, message] : wrong) {
     const Ran run = OnRanks(2, what + " " + arguments);
     EXPECT_EQ(run.status, 1);
-    EXPECT_THAT(run.output, HasSubstr(sentence));
+    EXPECT_THAT(run.output, HasSubstr(message));
   }
   EXPECT_EQ(Text(owners), before);
   EXPECT_EQ(Text(folder + "/file"), "text");
@@ -311,10 +311,10 @@ TEST_F(SgdTest, NumbersThatAreNoneAreWrongUsage) {
       {"--rate -1", "--rate: \"-1\" is not a number from 0 on"},
       {"--steps -3", "--steps: \"-3\" is not a whole number from 1"},
       {"--samples 0", "--samples: \"0\" is not a whole number from 1 to 65,536"}};
-  for (const auto& [arguments, sentence] : wrong) {
+  for (const auto& [arguments, message] : wrong) {
     const Ran run = OnRanks(2, std::string("--radixnet 64x2 --steps 2 ") + arguments);
     EXPECT_EQ(run.status, 2) << arguments;
-    EXPECT_THAT(run.output, AllOf(HasSubstr(sentence), HasSubstr("see seqpoint-sgd --help")));
+    EXPECT_THAT(run.output, AllOf(HasSubstr(message), HasSubstr("see seqpoint-sgd --help")));
   }
 }
 

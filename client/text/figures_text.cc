@@ -74,7 +74,7 @@ std::string CountersNotes(const v1::GetCountersReply& reply) {
                                     "which is in no projection of time",
                                     all ? "" : ", of the part,", reply.slowdown()));
   }
-  return text + "\n" + Note(reply.sentence());
+  return text + "\n" + Note(reply.message());
 }
 
 // "1,084 (950 to 1,220)"; without a range where that is the same number.
@@ -93,7 +93,7 @@ std::string SeqPointsText(const v1::GetSeqPointsReply& reply) {
   const bool measured =
       std::any_of(reply.seqpoints().begin(), reply.seqpoints().end(),
                   [](const v1::SeqPoint& point) { return point.measured() + point.wanted() > 0; });
-  const bool imported = !measured && !reply.sentence().empty();
+  const bool imported = !measured && !reply.message().empty();
   std::vector<Table::Column> columns = {{"LENGTH", Table::kRight},
                                         {"STANDS FOR", Table::kRight},
                                         {"SHARE", Table::kRight},
@@ -126,7 +126,7 @@ std::string SeqPointsText(const v1::GetSeqPointsReply& reply) {
                       imported ? Wrap("length:    ", VerdictText(reply.rule(), true), kTextColumns)
                       : reply.has_rule() ? RuleText(reply.rule())
                                          : "",
-                      Note(reply.sentence()), LossesLine(reply.losses()));
+                      Note(reply.message()), LossesLine(reply.losses()));
 }
 
 std::string CountersText(const v1::GetCountersReply& reply, const v1::Job& job, int width,
@@ -152,7 +152,7 @@ std::string CountersText(const v1::GetCountersReply& reply, const v1::Job& job, 
     if (!counter.has_per_iteration()) {
       table.AddRow(
           {counter.metric(), "-", "-", "", "-", "-",
-           (counter.has_projection() ? "not known: " : "not measured: ") + counter.sentence()});
+           (counter.has_projection() ? "not known: " : "not measured: ") + counter.message()});
       continue;
     }
     const v1::Projection& projection = counter.projection();
@@ -166,11 +166,11 @@ std::string CountersText(const v1::GetCountersReply& reply, const v1::Job& job, 
                   shown.precision, FormatQuantity(counter.per_iteration().value(), counter.unit()),
                   counter.ratio() || counter.derived() ? "derived"
                                                        : FormatCount(counter.measured_iterations()),
-                  counter.complete() ? "" : "incomplete: " + counter.sentence()});
+                  counter.complete() ? "" : "incomplete: " + counter.message()});
   }
   return absl::StrCat(PartLine(reply.part()), table.ToString(width), "\n",
                       list_measured ? MeasuredText(reply) : "", CountersNotes(reply),
-                      Note(EndedBeforeText(job)), Note(job.rule().sentence()),
+                      Note(EndedBeforeText(job)), Note(job.rule().message()),
                       LossesLine(reply.losses()));
 }
 
@@ -207,7 +207,7 @@ std::string KernelsText(const v1::GetKernelsReply& reply, const v1::Job& job, in
   }
   return absl::StrCat(PartLine(reply.part()), table.ToString(width), more, "\n",
                       FormatCount(reply.measured_iterations(), "iteration"), " traced\n", rare,
-                      Note(EndedBeforeText(job)), Note(job.rule().sentence()),
+                      Note(EndedBeforeText(job)), Note(job.rule().message()),
                       LossesLine(reply.losses()));
 }
 
@@ -232,7 +232,7 @@ std::string RooflineText(const v1::GetRooflineReply& reply, int width) {
     table.AddRow({FormatShare(kernel.share()), FormatLaunches(kernel.launches()), intensity,
                   number(kernel.operations_per_s() * 1e-9), number(kernel.bytes_per_s() * 1e-9),
                   bound, kernel.has_roof_share() ? FormatShare(kernel.roof_share()) : "-",
-                  kernel.sentence(), Demangle(kernel.name())});
+                  kernel.message(), Demangle(kernel.name())});
   }
   std::string text = table.ToString(width);
   if (reply.kernel_names() > reply.kernels_size()) {
@@ -257,7 +257,7 @@ std::string RooflineText(const v1::GetRooflineReply& reply, int width) {
     absl::StrAppend(&text, "the last ", FormatCount(reply.missing_launches()),
                     " launches of an iteration found no room and are in no figure\n");
   }
-  return absl::StrCat(text, Note(reply.sentence()), LossesLine(reply.losses()));
+  return absl::StrCat(text, Note(reply.message()), LossesLine(reply.losses()));
 }
 
 std::string IterationsText(const google::protobuf::RepeatedPtrField<v1::Iteration>& iterations,

@@ -98,7 +98,7 @@ TEST(TextTest, TheRooflineSaysWhatBoundsAKernel) {
   kernel = reply.add_kernels();
   kernel->set_name("copy");
   kernel->set_share(0.25);
-  kernel->set_sentence("not measured with every configuration yet");
+  kernel->set_message("not measured with every configuration yet");
   v1::RooflineLength* length = reply.add_lengths();
   length->add_lengths(32);
   length->set_measured_iterations(5);
@@ -123,7 +123,7 @@ TEST(TextTest, CountersThatWereNotMeasuredHaveNoFigure) {
   v1::GetCountersReply reply;
   v1::Counter* counter = reply.add_counters();
   counter->set_metric("dram__bytes.sum");
-  counter->set_sentence("0 iterations were measured");
+  counter->set_message("0 iterations were measured");
   EXPECT_EQ(NothingIn(reply), "no counter was measured: 0 iterations were measured");
   counter = reply.add_counters();
   counter->set_metric("tensor_share");
@@ -139,7 +139,7 @@ TEST(TextTest, CountersThatWereNotMeasuredHaveNoFigure) {
   reply.set_metric_sets("tensor");
   reply.set_chip("GH100");
   reply.set_backend(v1::COUNTER_BACKEND_PM);
-  reply.set_sentence("PM sampling counts the whole GPU");
+  reply.set_message("PM sampling counts the whole GPU");
   reply.set_slowdown(1.25);
   v1::MeasuredIteration* iteration = reply.add_iterations();
   iteration->set_number(12345);

@@ -45,11 +45,11 @@ std::string JobEndText(const v1::Job& job) {
   return text;
 }
 std::string FeatureText(const v1::Process& process, const v1::Feature& feature) {
-  const std::string& sentence = feature.sentence();
+  const std::string& message = feature.message();
   return absl::StrCat(
       "rank ", process.rank(), ", ", feature.name(), ": ",
-      sentence.empty() ? EnumWord(v1::FeatureState_Name(feature.state()), "FEATURE_STATE_")
-                       : sentence,
+      message.empty() ? EnumWord(v1::FeatureState_Name(feature.state()), "FEATURE_STATE_")
+                      : message,
       // Others than those of a failure tell a program what the sentence tells people.
       feature.state() == v1::FEATURE_STATE_FAILED && feature.code() != 0
           ? absl::StrCat(" (error ", feature.code(), ")")
@@ -116,7 +116,7 @@ std::string ProgressLine(const v1::Job& job, int width) {
   if (job.state() == v1::JOB_STATE_PAUSED || job.state() == v1::JOB_STATE_RELEASED || IsOver(job)) {
     absl::StrAppend(&text, ", ", JobEndText(job));
   }
-  if (!job.trouble().empty()) absl::StrAppend(&text, " - ", job.trouble());
+  if (!job.error().empty()) absl::StrAppend(&text, " - ", job.error());
   return Cut(text, static_cast<size_t>(std::max(width, 1)));
 }
 

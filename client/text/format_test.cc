@@ -144,7 +144,7 @@ TEST(FormatTest, ProgressTellsWhatIsKnown) {
             "gnmt: 1,000 of 5,000 iterations, 73 lengths, 3/8 SeqPoints, whole run 3 min 20.00 s "
             "(3 min 19.20 s to 3 min 20.80 s)");
   EXPECT_EQ(ProgressLine(job, 20), "gnmt: 1,000 of 5,...");
-  job.set_trouble("the disk is full");
+  job.set_error("the disk is full");
   EXPECT_THAT(ProgressLine(job, 200), ::testing::EndsWith(" - the disk is full"));
 }
 
@@ -193,10 +193,10 @@ TEST(FormatTest, NamesCannotMoveTheCursor) {
   EXPECT_EQ(Quote(std::string(500, 'x')).size(), 62u);
   v1::GetJobReply reply;
   reply.mutable_job()->set_name("\033]0;x");
-  reply.mutable_job()->add_processes()->add_features()->set_sentence("a\rb");
+  reply.mutable_job()->add_processes()->add_features()->set_message("a\rb");
   MakePrintable(&reply);
   EXPECT_EQ(reply.job().name(), "\\x1b]0;x");
-  EXPECT_EQ(reply.job().processes(0).features(0).sentence(), "a\\x0db");
+  EXPECT_EQ(reply.job().processes(0).features(0).message(), "a\\x0db");
 }
 
 TEST(FormatTest, LongLinesAreWrapped) {

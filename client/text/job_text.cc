@@ -28,8 +28,8 @@ std::string AdapterText(const v1::Job& job) {
       const bool operators = feature.name() == "operators";
       if (feature.name() != "framework" && !operators) continue;
       if (feature.state() != v1::FEATURE_STATE_READY) continue;
-      if (seen.insert(feature.sentence()).second) {
-        text += Wrap(operators ? "operators: " : "adapter:   ", feature.sentence(), kTextColumns);
+      if (seen.insert(feature.message()).second) {
+        text += Wrap(operators ? "operators: " : "adapter:   ", feature.message(), kTextColumns);
       }
     }
   }
@@ -65,7 +65,7 @@ std::string RuleText(const v1::Rule& rule) {
       "length:    ",
       absl::StrCat(rule.length().empty() ? "none found" : rule.length(), "; ", VerdictText(rule)),
       kTextColumns);
-  if (!rule.sentence().empty()) text += Wrap("note:      ", rule.sentence(), kTextColumns);
+  if (!rule.message().empty()) text += Wrap("note:      ", rule.message(), kTextColumns);
   return text;
 }
 
@@ -139,8 +139,8 @@ std::string JobText(const v1::Job& job) {
     text += Wrap("from:      ", job.command(), kTextColumns);
     absl::StrAppend(&text, "imported:  ", FormatTime(job.end_ns()), "\n", "has:       ", iterations,
                     "\n", Wrap("length:    ", VerdictText(job.rule(), true), kTextColumns));
-    if (!job.rule().sentence().empty()) {
-      text += Wrap("note:      ", job.rule().sentence(), kTextColumns);
+    if (!job.rule().message().empty()) {
+      text += Wrap("note:      ", job.rule().message(), kTextColumns);
     }
   } else {
     absl::StrAppend(&text, "command:   ", job.command(), "\n",
@@ -188,7 +188,7 @@ std::string JobText(const v1::Job& job) {
                     job.horizon().source(), "\n");
   }
   if (!job.time_only().empty()) {
-    if (job.time_only() != job.trouble()) {
+    if (job.time_only() != job.error()) {
       text += Wrap("measured:  ", job.time_only(), kTextColumns);
     }
   } else if (job.has_overhead() && job.iterations() > 0) {
@@ -199,21 +199,21 @@ std::string JobText(const v1::Job& job) {
                  kTextColumns);
     std::string spent;
     for (const v1::Spent& of : job.overhead().spent()) {
-      absl::StrAppend(&spent, spent.empty() ? "" : "; ", of.what(), " ",
+      absl::StrAppend(&spent, spent.empty() ? "" : "; ", of.activity(), " ",
                       of.estimated() ? "about " : "", FormatQuantity(of.duration_ns(), "ns"),
                       of.count() == 0 ? ""
                                       : absl::StrCat(" (", FormatCount(of.count()),
                                                      of.estimated() ? " calls)" : ")"));
     }
     if (!spent.empty()) text += Wrap("           ", spent, kTextColumns);
-    if (!job.overhead().sentence().empty()) {
-      text += Wrap("           ", job.overhead().sentence(), kTextColumns);
+    if (!job.overhead().message().empty()) {
+      text += Wrap("           ", job.overhead().message(), kTextColumns);
     }
   }
   if (std::string losses = FormatLosses(job.losses()); !losses.empty()) {
     absl::StrAppend(&text, "left out:  ", losses, "\n");
   }
-  if (!job.trouble().empty()) text += Wrap("problem:   ", job.trouble(), kTextColumns);
+  if (!job.error().empty()) text += Wrap("problem:   ", job.error(), kTextColumns);
   if (job.has_time()) {
     absl::StrAppend(&text, "\n", ProjectionText(job.time(), job));
   } else {
@@ -251,7 +251,7 @@ std::string JobText(const v1::Job& job) {
             feature.state() != v1::FEATURE_STATE_IGNORED) {
           continue;
         }
-        if (feature.sentence() == job.time_only()) continue;  // said above, of all
+        if (feature.message() == job.time_only()) continue;  // said above, of all
         features += Wrap("", FeatureText(process, feature), kTextColumns);
       }
     }

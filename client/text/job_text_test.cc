@@ -29,7 +29,7 @@ TEST(TextTest, WhatIsNotKnownYetIsSaidWithItsReason) {
   feature->set_name("batches");
   feature->set_state(v1::FEATURE_STATE_IGNORED);
   feature->set_code(2);
-  feature->set_sentence("it is not known how many batches an iteration takes");
+  feature->set_message("it is not known how many batches an iteration takes");
   job.mutable_horizon()->set_kind(v1::Horizon::KIND_DISTRIBUTION);
   job.mutable_horizon()->set_source("train.csv");
   EXPECT_THAT(
@@ -54,7 +54,7 @@ TEST(TextTest, WithoutAGpuNoMeasurementIsShownAsIfItWereToCome) {
   v1::Feature* feature = job.mutable_processes(0)->mutable_features(0);
   feature->set_name("cupti");
   feature->set_state(v1::FEATURE_STATE_IGNORED);
-  feature->set_sentence(job.time_only());
+  feature->set_message(job.time_only());
   job.mutable_processes(0)->set_cupti_version("0");
   EXPECT_THAT(JobText(job),
               AllOf(HasSubstr("measured:  the program does not use a GPU: time only\n"),
@@ -73,7 +73,7 @@ TEST(TextTest, WhatTheFrameworkToldIsShownOnce) {
   v1::Feature* feature = job.mutable_processes(0)->add_features();
   feature->set_name("framework");
   feature->set_state(v1::FEATURE_STATE_READY);
-  feature->set_sentence("PyTorch 2.1.0: reported are src.shape[1]");
+  feature->set_message("PyTorch 2.1.0: reported are src.shape[1]");
   *job.add_processes() = job.processes(0);
   const std::string text = JobText(job);
   const size_t first = text.find("adapter:   PyTorch 2.1.0: reported are src.shape[1]\n");

@@ -15,9 +15,9 @@ std::string NothingIn(const v1::GetCountersReply& reply) {
   std::string why;
   for (const v1::Counter& counter : reply.counters()) {
     if (counter.has_per_iteration()) return "";
-    if (why.empty()) why = counter.sentence();
+    if (why.empty()) why = counter.message();
   }
-  if (why.empty()) why = reply.sentence();
+  if (why.empty()) why = reply.message();
   return absl::StrCat("no counter was measured", why.empty() ? "" : ": ", why);
 }
 

@@ -62,7 +62,7 @@ std::string ProjectText(const v1::ProjectReply& reply, const v1::Job& job) {
   const bool ends = job.has_expected_end() && reply.projection().metric() == "time";
   return absl::StrCat(ProjectionText(reply.projection(), job, reply.part()),
                       ends ? absl::StrCat("will end: ", FormatEnd(job.expected_end()), "\n") : "",
-                      Note(job.rule().sentence()), LossesLine(reply.losses()));
+                      Note(job.rule().message()), LossesLine(reply.losses()));
 }
 
 }  // namespace seqpoint::client

@@ -45,7 +45,7 @@ std::string SharesText(const std::string& title, const TimeShares& shares) {
   for (const v1::TimeShare& share : shares) {
     if (!(share.duration_ns() > 0)) continue;
     const double columns = std::clamp(share.share(), 0.0, 1.0) * kBarColumns;
-    table.AddRow({share.what(), FormatQuantity(share.duration_ns(), "ns"),
+    table.AddRow({share.category(), FormatQuantity(share.duration_ns(), "ns"),
                   FormatShare(share.share()),
                   std::string(static_cast<size_t>(std::lround(columns)), '#')});
   }
@@ -199,8 +199,9 @@ std::string PathsTable(const v1::WhatIfAnswer& answer) {
   const TimeShares& before = answer.critical_path_before();
   const TimeShares& after = answer.critical_path_after();
   const auto of = [](const TimeShares& shares, const std::string& what) {
-    const auto it = std::find_if(shares.begin(), shares.end(),
-                                 [&](const v1::TimeShare& share) { return share.what() == what; });
+    const auto it = std::find_if(shares.begin(), shares.end(), [&](const v1::TimeShare& share) {
+      return share.category() == what;
+    });
     return it == shares.end() ? v1::TimeShare() : *it;
   };
   Table table({{"CRITICAL PATH"},
@@ -211,11 +212,12 @@ std::string PathsTable(const v1::WhatIfAnswer& answer) {
   std::set<std::string> seen;
   for (const TimeShares* shares : {&before, &after}) {
     for (const v1::TimeShare& share : *shares) {
-      if (!seen.insert(share.what()).second) continue;
-      const v1::TimeShare was = of(before, share.what()), is = of(after, share.what());
+      if (!seen.insert(share.category()).second) continue;
+      const v1::TimeShare was = of(before, share.category()), is = of(after, share.category());
       if (!(was.duration_ns() > 0 || is.duration_ns() > 0)) continue;
-      table.AddRow({share.what(), NanosecondsOrNone(was.duration_ns()), FormatShare(was.share()),
-                    NanosecondsOrNone(is.duration_ns()), FormatShare(is.share())});
+      table.AddRow({share.category(), NanosecondsOrNone(was.duration_ns()),
+                    FormatShare(was.share()), NanosecondsOrNone(is.duration_ns()),
+                    FormatShare(is.share())});
     }
   }
   return table.empty() ? "" : "\n" + table.ToString();
@@ -280,7 +282,7 @@ std::string ReplayText(const v1::ReplayReply& reply, bool all) {
                   FormatChange(reply.worst_error(), 2), " in the worst\n",
                   SharesText("CRITICAL PATH", reply.critical_path()),
                   SharesText("GPU IDLE, WAITING FOR", reply.idle()));
-  for (const std::string& sentence : reply.sentences()) text += Note(sentence);
+  for (const std::string& message : reply.messages()) text += Note(message);
   return text + LossesLine(reply.losses());
 }
 

@@ -88,7 +88,7 @@ TEST(WhatIfTextTest, WhatMattersIsSaidFirst) {
     kernel.set_after_duration_ns(3e6);
   }
   for (auto* path : {answer.mutable_critical_path_before(), answer.mutable_critical_path_after()}) {
-    path->Add()->set_what("kernels");
+    path->Add()->set_category("kernels");
     (*path)[0].set_duration_ns(1e6);
   }
   answer.add_steps()->set_text("remove copies");

@@ -119,16 +119,17 @@ class Parser {
         absl::StrSplit(line, absl::MaxSplits('=', 1));
     const absl::string_view key = absl::StripAsciiWhitespace(parts.first);
     const absl::string_view value = absl::StripAsciiWhitespace(parts.second);
-    if (!absl::StrContains(line, "=") || (key != "sentence" && key != "config" && key != "ratio")) {
+    if (!absl::StrContains(line, "=") ||
+        (key != "description" && key != "config" && key != "ratio")) {
       return Wrong(absl::StrCat(Quoted(line),
-                                " is none of [NAME], sentence = TEXT, config = "
+                                " is none of [NAME], description = TEXT, config = "
                                 "METRIC, METRIC, ... and ratio = NAME (UNIT): METRIC / METRIC"));
     }
     if (sets.empty()) return Wrong("stands before the first set: begin with a line [NAME]");
     if (value.empty()) return Wrong(absl::StrCat(key, " is empty"));
     OwnSet& set = sets.back();
-    if (key == "sentence") {
-      set.sentence = std::string(value);
+    if (key == "description") {
+      set.description = std::string(value);
     } else if (key == "config") {
       std::vector<std::string>& config = set.configs.emplace_back();
       for (absl::string_view metric : absl::StrSplit(value, ',')) {

@@ -1,7 +1,7 @@
 // Own metric sets, from a file of the user's (docs/using/counters.md):
 //
 //   [l2]
-//   sentence = bytes through the L2 cache, beside device memory
+//   description = bytes through the L2 cache, beside device memory
 //   config = gpu__time_duration.sum, lts__t_bytes.sum, dram__bytes.sum
 //   ratio = L2 traffic (GB/s): lts__t_bytes.sum / gpu__time_duration.sum
 //

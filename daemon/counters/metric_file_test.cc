@@ -20,7 +20,7 @@ TEST(MetricFile, ReadsSetsConfigurationsAndRatios) {
   const auto sets = ParseMetricFile(
       "# own sets\n"
       "[l2]\n"
-      "sentence = bytes through the L2 cache   # of all units\n"
+      "description = bytes through the L2 cache   # of all units\n"
       "config = gpu__time_duration.sum, lts__t_bytes.sum\r\n"
       "config = lts__t_sectors_lookup_hit.sum,lts__t_sectors.sum\n"
       "ratio = L2 traffic (GB/s): lts__t_bytes.sum / gpu__time_duration.sum\n"
@@ -34,7 +34,7 @@ TEST(MetricFile, ReadsSetsConfigurationsAndRatios) {
   ASSERT_EQ(sets->size(), 2u);
   const OwnSet& l2 = (*sets)[0];
   EXPECT_EQ(l2.name, "l2");
-  EXPECT_EQ(l2.sentence, "bytes through the L2 cache");
+  EXPECT_EQ(l2.description, "bytes through the L2 cache");
   ASSERT_EQ(l2.configs.size(), 2u);
   EXPECT_THAT(l2.configs[0], testing::ElementsAre("gpu__time_duration.sum", "lts__t_bytes.sum"));
   ASSERT_EQ(l2.ratios.size(), 3u);
@@ -57,14 +57,15 @@ TEST(MetricFile, ReadsSetsConfigurationsAndRatios) {
 
 TEST(MetricFile, TakesFilesOfOtherEditorsAndNoOtherBytes) {
   const auto sets = ParseMetricFile(
-      "\xef\xbb\xbf[l2]\r\nsentence = \xc3\xbc\xe2\x82\xac\xf0\x9f\x98\x80\r\nconfig = x.sum\r\n",
+      "\xef\xbb\xbf[l2]\r\ndescription = \xc3\xbc\xe2\x82\xac\xf0\x9f\x98\x80\r\nconfig = "
+      "x.sum\r\n",
       "own.txt");
   ASSERT_TRUE(sets.ok()) << sets.status();
   EXPECT_EQ((*sets)[0].name, "l2");
-  EXPECT_EQ((*sets)[0].sentence, "\xc3\xbc\xe2\x82\xac\xf0\x9f\x98\x80");
+  EXPECT_EQ((*sets)[0].description, "\xc3\xbc\xe2\x82\xac\xf0\x9f\x98\x80");
   for (const char* bytes : {"\x1b[2J", "\xff", "\xc0\xaf", "\xe2\x82", "\xed\xa0\x80",
                             "\xf5\x80\x80\x80", "\xc2\x9b", "\x7f"}) {
-    EXPECT_THAT(ErrorOf(std::string("[a]\nsentence = ") + bytes + "\nconfig = x.sum\n"),
+    EXPECT_THAT(ErrorOf(std::string("[a]\ndescription = ") + bytes + "\nconfig = x.sum\n"),
                 StartsWith("own.txt:2: is no line of UTF-8 text"));
   }
 }

@@ -117,10 +117,10 @@ const Metric& Duration() {
 // Builds one set: every configuration but those of instruction counts begins with the time.
 class Builder {
  public:
-  Builder(absl::string_view name, absl::string_view sentence, uint16_t first_id)
+  Builder(absl::string_view name, absl::string_view description, uint16_t first_id)
       : next_id_(first_id) {
     set_.name = std::string(name);
-    set_.sentence = std::string(sentence);
+    set_.description = std::string(description);
   }
   void AddConfig(std::vector<Metric> metrics, bool with_time = true) {
     if (with_time) metrics.insert(metrics.begin(), Duration());
@@ -387,7 +387,7 @@ MetricSet SpeedOfLight(const Chip& chip, Backend backend) {
 
 void Append(const MetricSet& from, MetricSet* to) {
   absl::StrAppend(&to->name, to->name.empty() ? "" : ",", from.name);
-  absl::StrAppend(&to->sentence, to->sentence.empty() ? "" : "; ", from.sentence);
+  absl::StrAppend(&to->description, to->description.empty() ? "" : "; ", from.description);
   if (!from.missing.empty()) {
     absl::StrAppend(&to->missing, to->missing.empty() ? "" : "; ", from.name, ": ", from.missing);
   }
@@ -464,7 +464,7 @@ absl::StatusOr<MetricSet> CombineMetricSets(const std::vector<std::string>& name
     if (mine != own.end()) {
       SEQPOINT_RETURN_IF_ERROR(CheckOwnSet(*mine));
       if (!taken.insert(name).second) continue;
-      MetricSet set{.name = mine->name, .sentence = mine->sentence, .ratios = mine->ratios};
+      MetricSet set{.name = mine->name, .description = mine->description, .ratios = mine->ratios};
       for (const std::vector<std::string>& metrics : mine->configs) {
         OnePassConfig config{.config_id = own_id++, .set = name};
         for (const std::string& metric : metrics) config.metrics.push_back(*OwnMetric(metric));

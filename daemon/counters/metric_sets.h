@@ -62,7 +62,7 @@ struct Ratio {
 
 struct MetricSet {
   std::string name;
-  std::string sentence;
+  std::string description;
   std::vector<OnePassConfig> configs;
   std::vector<Ratio> ratios;
   std::string missing;  // what this chip does not offer of the set, in a sentence; else empty
@@ -73,7 +73,7 @@ struct MetricSet {
 // A set from a user's file (docs/using/counters.md).
 struct OwnSet {
   std::string name;
-  std::string sentence;
+  std::string description;
   std::vector<std::vector<std::string>> configs;  // names of metrics
   std::vector<Ratio> ratios;
 };

@@ -88,14 +88,14 @@ uint32_t ErrnoFor(const absl::Status& status) {
 
 // A peer that does not take its answer hears nothing; that is its own loss.
 void SendWelcome(int fd, const absl::Status& status) {
-  const std::string sentence(status.message().substr(0, 1024));
+  const std::string message(status.message().substr(0, 1024));
   abi::Welcome welcome = {};
   welcome.magic = abi::kHelloMagic;
   welcome.abi_version = abi::kAbiVersion;
   welcome.status = status.ok() ? 0 : ErrnoFor(status);
-  welcome.text_bytes = static_cast<uint32_t>(sentence.size());
+  welcome.text_bytes = static_cast<uint32_t>(message.size());
   iovec parts[2] = {{&welcome, sizeof welcome},
-                    {const_cast<char*>(sentence.data()), sentence.size()}};
+                    {const_cast<char*>(message.data()), message.size()}};
   msghdr message = {};
   message.msg_iov = parts;
   message.msg_iovlen = 2;

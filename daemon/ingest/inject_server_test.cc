@@ -213,7 +213,7 @@ TEST_F(InjectServerTest, ADaemonThatDoesNotAnswerCostsTheTimeoutOnly) {
   EXPECT_EQ(processes_.size(), 1u);
 }
 
-TEST_F(InjectServerTest, ARefusalReachesTheProcessAsASentence) {
+TEST_F(InjectServerTest, ARefusalReachesTheProcessAsAMessage) {
   Listen();
   ASSERT_TRUE(ring_.Create(injection::kSmallRing).ok());
   refusal_ = absl::ResourceExhaustedError("the disk is full: free 1 GiB in /var/lib/seqpoint");
@@ -245,10 +245,10 @@ TEST_F(InjectServerTest, BadHellosAreAnsweredAndLeakNothing) {
   EXPECT_THAT(Send(&hello, sizeof hello, ring_.fd()).second, HasSubstr("begin like a hello"));
   hello = good;
   hello.abi_version = 9;
-  const auto [error, sentence] = Send(&hello, 16, ring_.fd());
+  const auto [error, message] = Send(&hello, 16, ring_.fd());
   EXPECT_EQ(error, static_cast<uint32_t>(EPROTO));
-  EXPECT_THAT(sentence, HasSubstr(absl::StrCat("ring version 9, this daemon ", abi::kAbiVersion,
-                                               "; install equal versions")));
+  EXPECT_THAT(message, HasSubstr(absl::StrCat("ring version 9, this daemon ", abi::kAbiVersion,
+                                              "; install equal versions")));
   hello = good;
   hello.text_bytes = 5;
   EXPECT_THAT(Send(&hello, sizeof hello, ring_.fd()).second, HasSubstr("5 bytes of text"));

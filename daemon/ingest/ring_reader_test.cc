@@ -516,10 +516,10 @@ TEST_F(RingReaderTest, TheControlBlockReachesTheProcess) {
 // What Open must refuse.
 class RingOpenTest : public RingReaderTest {
  protected:
-  void ExpectRefused(const std::string& sentence) {
+  void ExpectRefused(const std::string& message) {
     const auto reader = RingReader::Open(ring_.fd(), RingReaderOptions{});
     EXPECT_EQ(reader.status().code(), absl::StatusCode::kInvalidArgument);
-    EXPECT_THAT(std::string(reader.status().message()), HasSubstr(sentence));
+    EXPECT_THAT(std::string(reader.status().message()), HasSubstr(message));
   }
 };
 
@@ -532,10 +532,10 @@ TEST_F(RingOpenTest, AnotherVersion) {
 TEST_F(RingOpenTest, AHeaderThatDoesNotFit) {
   Create(injection::kSmallRing);
   const abi::RingHeader good = *ring_.header();
-  const auto expect = [&](auto spoil, const std::string& sentence) {
+  const auto expect = [&](auto spoil, const std::string& message) {
     *ring_.header() = good;
     spoil(*ring_.header());
-    ExpectRefused(sentence);
+    ExpectRefused(message);
   };
   expect([](auto& h) { h.magic = 0; }, "does not begin with a ring");
   expect([](auto& h) { h.total_bytes += 1; }, "65537 bytes in all");

@@ -104,11 +104,11 @@ TEST(Job, OfARunThatHasEndedNothingIsSaidUntilThen) {
   }
   ASSERT_TRUE(job.SetHorizon(horizon).ok());
   for (int i = 0; i < 300; ++i) process.Iterate();
-  EXPECT_THAT(job.Describe(false).rule().sentence(),
+  EXPECT_THAT(job.Describe(false).rule().message(),
               testing::HasSubstr("until then only the number of iterations is used"));
   job.OnProcessEnd(7, /*orderly=*/true, 1);
   job.Advance();
-  EXPECT_THAT(job.Describe(false).rule().sentence(),
+  EXPECT_THAT(job.Describe(false).rule().message(),
               testing::AllOf(testing::HasSubstr("; only the number of iterations is used"),
                              testing::Not(testing::HasSubstr("until then"))));
 }

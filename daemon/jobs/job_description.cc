@@ -46,9 +46,9 @@ v1::Rule Job::DescribeRule() const {
   rule.set_length(rule_->length_words);
   rule.set_confidence(rule_->confidence);
   rule.set_length_dimensions(static_cast<int32_t>(rule_->rule.length_count));
-  rule.set_sentence(WhyUntimed());
-  for (const std::string* sentence : {&matching_.message(), &facts_.relearned(), &facts_.gap()}) {
-    if (rule.sentence().empty()) rule.set_sentence(*sentence);
+  rule.set_message(WhyUntimed());
+  for (const std::string* message : {&matching_.message(), &facts_.relearned(), &facts_.gap()}) {
+    if (rule.message().empty()) rule.set_message(*message);
   }
   return rule;
 }
@@ -137,14 +137,14 @@ v1::Job Job::Describe(bool with_details, bool with_histogram) {
   job.set_clock_kind(ClockKindOf(processes_));
   job.set_process_count(static_cast<int32_t>(processes_.size()));
   const int64_t stopped_ns = StoppedNs(processes_);
-  job.set_trouble(Error());
+  job.set_error(Error());
   for (const auto& [id, process] : processes_) {
     if (process->alive()) job.set_live_processes(job.live_processes() + 1);
   }
   if (!facts_.imported()) {
     job.mutable_overhead()->set_budget_share(orders_.state().overhead_budget_share());
     job.mutable_overhead()->set_stopped_duration_ns(stopped_ns);
-    job.mutable_overhead()->set_sentence(plan_.waits());
+    job.mutable_overhead()->set_message(plan_.waits());
     SetSpent(processes_, job.mutable_overhead());
     if (totals.observed_time_ns > 0) {
       job.mutable_overhead()->set_spent_share(static_cast<double>(stopped_ns) /

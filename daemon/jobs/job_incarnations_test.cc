@@ -24,7 +24,7 @@ TEST(Job, OfTwoTrainingsOfARankTheFirstThatCameIsCounted) {
   for (int i = 0; i < 30; ++i) second.Iterate();
   job.OnProcessEnd(8, /*orderly=*/true, 2);
   EXPECT_EQ(job.Describe(true).iterations(), 71);
-  EXPECT_THAT(job.Describe(true).trouble(), testing::HasSubstr("(150) are in the log"));
+  EXPECT_THAT(job.Describe(true).error(), testing::HasSubstr("(150) are in the log"));
 }
 
 TEST(Job, AHelperThatCameFirstTakesNoIterationFromATraining) {
@@ -43,7 +43,7 @@ TEST(Job, AHelperThatCameFirstTakesNoIterationFromATraining) {
   for (int i = 0; i < 50; ++i) helper.Iterate();
   job.OnProcessEnd(7, /*orderly=*/true, 2);
   EXPECT_EQ(job.Describe(true).iterations(), 150);
-  EXPECT_EQ(job.Describe(true).trouble(), "");
+  EXPECT_EQ(job.Describe(true).error(), "");
 }
 
 TEST(Job, WhatAnIncarnationLeftUndoneIsNotMissingOnceAnotherWentOn) {
@@ -90,7 +90,7 @@ TEST(Job, AProcessThatCameBackIsReadOn) {
   job->OnProcessEnd(7, /*orderly=*/true, 1);
   const v1::Job described = job->Describe(false);
   EXPECT_EQ(described.losses().uncounted_processes(), 0);
-  EXPECT_EQ(described.trouble(), "");
+  EXPECT_EQ(described.error(), "");
   EXPECT_TRUE(std::isfinite(described.time().so_far().high()));
 }
 

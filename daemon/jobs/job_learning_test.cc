@@ -54,7 +54,7 @@ TEST(Job, ALoopThatChangesIsLearnedAnew) {
     process.truth.resize(200);  // these are lost
     process.PassTime(7200'000'000'000);
     EXPECT_EQ(job->Describe(true).state(), v1::JOB_STATE_LEARNING);
-    EXPECT_FALSE(job->Describe(true).trouble().empty());
+    EXPECT_FALSE(job->Describe(true).error().empty());
     store.Take(*job);
     for (int i = 0; i < 400; ++i) {
       process.IterateOther();
@@ -67,7 +67,7 @@ TEST(Job, ALoopThatChangesIsLearnedAnew) {
     job->OnProcessEnd(7, true, 1);
     store.Take(*job);
     const v1::Job described = job->Describe(true);
-    EXPECT_NE(described.rule().sentence().find("learned again"), std::string::npos);
+    EXPECT_NE(described.rule().message().find("learned again"), std::string::npos);
     EXPECT_EQ(described.iterations(), 600) << described.DebugString();
     double time_ns = 0;
     for (const auto& truth : process.truth) time_ns += static_cast<double>(truth.time_ns);
@@ -104,10 +104,10 @@ TEST(Job, SaysWhyIterationsHaveNoTime) {
       other.Iterate();
     }
     EXPECT_GE(ahead.Describe(true).iterations(), 90);
-    EXPECT_THAT(ahead.Describe(true).rule().sentence(),
+    EXPECT_THAT(ahead.Describe(true).rule().message(),
                 testing::HasSubstr("the time of its iterations is not known: "));
     EXPECT_FALSE(Project(ahead, AskTime())->projection().has_per_1000_iterations());
-    EXPECT_EQ(timed.Describe(true).rule().sentence(), "");
+    EXPECT_EQ(timed.Describe(true).rule().message(), "");
   }
 }
 
@@ -138,7 +138,7 @@ TEST(Job, WhereTheHostWaitsNowAndThenTheWholeRunHasATime) {
   EXPECT_GT(time.total().high(), total_ns);
   EXPECT_LT(time.total().high(), 1.04 * time.total().low());
   const v1::Job described = job->Describe(true);
-  EXPECT_THAT(described.rule().sentence(), testing::HasSubstr("10 at a time"));
+  EXPECT_THAT(described.rule().message(), testing::HasSubstr("10 at a time"));
   // Those before the first wait, in the stretches of eight measurements and of the restart, and
   // behind the last wait.
   EXPECT_LE(described.losses().untimed_iterations(), 120);

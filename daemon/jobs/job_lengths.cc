@@ -21,7 +21,7 @@ RunShape Job::Shape() const {
     const v1::Feature* const feature = process->FindFeature(abi::Feature::kBatches);
     if (feature == nullptr || static_cast<uint32_t>(feature->code()) <= shape.batches) continue;
     shape.batches = static_cast<uint32_t>(feature->code());
-    shape.batches_message = feature->sentence();
+    shape.batches_message = feature->message();
   }
   return shape;
 }

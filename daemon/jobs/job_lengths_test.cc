@@ -68,7 +68,7 @@ TEST(Job, LengthsGiveNoTotalWhileItIsNotKnownHowManyBatchesAnIterationTakes) {
   for (int i = 0; i < 200; ++i) process.Iterate();
   EXPECT_EQ(Project(job, AskTime())->projection().iterations_total(), 0);
   EXPECT_EQ(job.Describe(true).horizon().iterations(), 0);
-  EXPECT_THAT(job.Describe(true).rule().sentence(), testing::HasSubstr(why));
+  EXPECT_THAT(job.Describe(true).rule().message(), testing::HasSubstr(why));
   v1::ProjectRequest another = AskTime();
   *another.mutable_horizon() = AllLengths(20);
   EXPECT_THAT(std::string(Project(job, another).status().message()), testing::HasSubstr(why));
@@ -80,7 +80,7 @@ TEST(Job, LengthsGiveNoTotalWhileItIsNotKnownHowManyBatchesAnIterationTakes) {
   process.SayBatches(abi::kBatchEach, "each has its own");
   for (int i = 0; i < 2; ++i) process.Iterate();
   EXPECT_EQ(Project(job, AskTime())->projection().iterations_total(), 40 * 31);
-  EXPECT_EQ(job.Describe(true).rule().sentence(), "");
+  EXPECT_EQ(job.Describe(true).rule().message(), "");
 }
 
 TEST(Job, SeveralPassesOverOneBatchTakeOneOfTheUsersBatches) {
@@ -98,7 +98,7 @@ TEST(Job, SeveralPassesOverOneBatchTakeOneOfTheUsersBatches) {
   EXPECT_NEAR(projection.total().value() / truth, 1, 0.01);
   EXPECT_LE(projection.total().low(), truth);
   EXPECT_GE(projection.total().high(), truth);
-  EXPECT_EQ(job.Describe(true).rule().sentence(), "");
+  EXPECT_EQ(job.Describe(true).rule().message(), "");
 }
 
 TEST(Job, LengthsThatAreDistributedOtherwiseAreTold) {
@@ -122,12 +122,12 @@ TEST(Job, LengthsThatAreDistributedOtherwiseAreTold) {
       }
       ASSERT_TRUE(job.SetHorizon(horizon).ok());
       for (int i = 0; i < 420; ++i) process.Iterate();
-      const std::string sentence = job.Describe(false).rule().sentence();
-      EXPECT_EQ(sentence.find("distributed otherwise") != std::string::npos, skewed) << sentence;
-      EXPECT_EQ(sentence.find("--batch missing") != std::string::npos, skewed && rows) << sentence;
-      EXPECT_EQ(sentence.find("as of batches of about 8 examples, not 16") != std::string::npos,
+      const std::string message = job.Describe(false).rule().message();
+      EXPECT_EQ(message.find("distributed otherwise") != std::string::npos, skewed) << message;
+      EXPECT_EQ(message.find("--batch missing") != std::string::npos, skewed && rows) << message;
+      EXPECT_EQ(message.find("as of batches of about 8 examples, not 16") != std::string::npos,
                 skewed && !rows)
-          << sentence;
+          << message;
     }
   }
 }

@@ -66,8 +66,8 @@ TEST(Job, IterationsThatWereLostBetweenOthersAreAmongThoseThatAreCounted) {
   job.OnProcessEnd(7, /*orderly=*/true, 1);
   const v1::Job described = job.Describe(false);
   ASSERT_EQ(described.losses().uncounted_processes(), 1);
-  EXPECT_THAT(described.trouble(), testing::HasSubstr(absl::StrCat(
-                                       "after the ", described.iterations(), " iterations")));
+  EXPECT_THAT(described.error(), testing::HasSubstr(absl::StrCat(
+                                     "after the ", described.iterations(), " iterations")));
 }
 
 TEST(Job, ARunThatEndedWhileNoDaemonReadItIsALowerBoundEverywhere) {
@@ -83,12 +83,12 @@ TEST(Job, ARunThatEndedWhileNoDaemonReadItIsALowerBoundEverywhere) {
   }
   // The daemon is killed; the run goes on, and ends before the next one is there.
   job = store.Restart();
-  EXPECT_THAT(job->Describe(false).trouble(), testing::HasSubstr("has not come back"));
+  EXPECT_THAT(job->Describe(false).error(), testing::HasSubstr("has not come back"));
   job->OnProcessEnd(7, /*orderly=*/false, 1);
   const auto check = [](Job& job) {
     const v1::Job described = job.Describe(true);
-    EXPECT_THAT(described.trouble(), testing::HasSubstr("ended while no daemon read it"));
-    EXPECT_THAT(described.trouble(), testing::HasSubstr("lower bounds"));
+    EXPECT_THAT(described.error(), testing::HasSubstr("ended while no daemon read it"));
+    EXPECT_THAT(described.error(), testing::HasSubstr("lower bounds"));
     EXPECT_EQ(described.losses().uncounted_processes(), 1);
     EXPECT_TRUE(std::isinf(described.time().so_far().high()));
     EXPECT_FALSE(described.time().has_total());
@@ -116,7 +116,7 @@ TEST(Job, ARunThatEndedWhileNoDaemonReadItIsALowerBoundEverywhere) {
     }
     const auto playlist = queries::MakePlaylist(*snapshot, {.points = 8});
     ASSERT_TRUE(playlist.ok()) << playlist.status();
-    EXPECT_THAT(playlist->reply.sentence(), testing::HasSubstr("lower bounds"));
+    EXPECT_THAT(playlist->reply.message(), testing::HasSubstr("lower bounds"));
   };
   check(*job);
   store.Take(*job);
@@ -144,8 +144,8 @@ TEST(Job, CallsThatWereDroppedWhileIterationsAreCountedByThemMakeALowerBound) {
   store.Take(*job);
   job->OnProcessEnd(7, /*orderly=*/true, 1);
   const v1::Job described = job->Describe(true);
-  EXPECT_THAT(described.trouble(), testing::HasSubstr("lost 24 calls while its iterations were"));
-  EXPECT_THAT(described.trouble(), testing::HasSubstr("lower bounds"));
+  EXPECT_THAT(described.error(), testing::HasSubstr("lost 24 calls while its iterations were"));
+  EXPECT_THAT(described.error(), testing::HasSubstr("lower bounds"));
   EXPECT_EQ(described.losses().uncounted_processes(), 1);
   EXPECT_TRUE(std::isinf(described.time().so_far().high()));
   EXPECT_EQ(store.Restart()->Describe(false).losses().uncounted_processes(), 1);
@@ -271,7 +271,7 @@ TEST(Job, WhereTheLibraryCountsOnlyTheLastEventsCanHideIterations) {
     const v1::Job described = job.Describe(false);
     EXPECT_EQ(described.losses().uncounted_processes(), goes_on ? 0 : 1);
     EXPECT_EQ(std::isinf(described.time().so_far().high()), !goes_on);
-    EXPECT_THAT(described.trouble(),
+    EXPECT_THAT(described.error(),
                 testing::HasSubstr(goes_on ? "were dropped" : "lost its last records"));
   }
 }
@@ -297,7 +297,7 @@ TEST(Job, SaysForWhomCuptiWasLeftToTheEnd) {
   process.Connect(job, 7);
   process.StandDown(process.api_ns(), 0);
   job.OnProcessEnd(7, /*orderly=*/true, 1);
-  EXPECT_THAT(job.Describe(true).trouble(),
+  EXPECT_THAT(job.Describe(true).error(),
               testing::AllOf(testing::HasSubstr("torch.profiler"),
                              testing::HasSubstr("until the process ended")));
 }
@@ -311,7 +311,7 @@ TEST(Job, SaysHowLongCuptiWasLeftToAnotherProfiler) {
   const uint64_t begin_ns = process.api_ns();
   process.StandDown(begin_ns, 0);
   EXPECT_EQ(job.Describe(true).processes(0).stands_down_for(), "torch.profiler");
-  EXPECT_NE(job.Describe(false).trouble().find("torch.profiler"), std::string::npos);
+  EXPECT_NE(job.Describe(false).error().find("torch.profiler"), std::string::npos);
   const int64_t stood_down_ns = 2'000'000'000;
   process.PassTime(stood_down_ns);
   process.StandDown(begin_ns, begin_ns + stood_down_ns);
@@ -321,11 +321,11 @@ TEST(Job, SaysHowLongCuptiWasLeftToAnotherProfiler) {
   EXPECT_EQ(described.iterations(), 400);
   EXPECT_EQ(described.processes(0).stands_down_for(), "");
   EXPECT_EQ(described.processes(0).stood_down_duration_ns(), stood_down_ns);
-  EXPECT_EQ(described.trouble(), "");
-  EXPECT_NE(described.rule().sentence().find("left to torch.profiler for 2 s around iteration"),
+  EXPECT_EQ(described.error(), "");
+  EXPECT_NE(described.rule().message().find("left to torch.profiler for 2 s around iteration"),
             std::string::npos)
-      << described.rule().sentence();
-  EXPECT_NE(described.rule().sentence().find("were not seen"), std::string::npos);
+      << described.rule().message();
+  EXPECT_NE(described.rule().message().find("were not seen"), std::string::npos);
 }
 
 TEST(Job, HostilePayloadsAreRejectedAndCounted) {

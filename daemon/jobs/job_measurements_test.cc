@@ -69,7 +69,7 @@ TEST(Job, RatesAreOverTheTimeOfIterationsAndNotOfRanges) {
       ratios["multiprocessors active"] / (100 * amount / (time_ns * FakeProcess::kCyclesPerNs)), 1,
       0.01);
   EXPECT_NEAR(ratios["instructions per active cycle"], 1, 0.01);
-  EXPECT_THAT(counters->sentence(), testing::HasSubstr("over the usual time of iterations"));
+  EXPECT_THAT(counters->message(), testing::HasSubstr("over the usual time of iterations"));
 }
 
 // Which kernels ran in them nobody knows; that iterations were traced, and how long they took, is.
@@ -119,7 +119,7 @@ TEST(Job, MeasuresNoMoreThanTheOverheadBudgetPaysFor) {
   EXPECT_GE(process.measured_iterations.size(), 1u);
   EXPECT_LE(process.measured_iterations.size(), 4u);
   v1::Job described = job.Describe(false);
-  EXPECT_NE(described.overhead().sentence().find("measurements wait"), std::string::npos);
+  EXPECT_NE(described.overhead().message().find("measurements wait"), std::string::npos);
 
   v1::ControlRequest request;
   request.set_action(v1::ControlRequest::ACTION_SET_OVERHEAD_BUDGET);
@@ -127,7 +127,7 @@ TEST(Job, MeasuresNoMoreThanTheOverheadBudgetPaysFor) {
   ASSERT_TRUE(job.Control(request).ok());
   for (int i = 0; i < 500; ++i) process.Iterate();
   EXPECT_GT(process.measured_iterations.size(), 20u);
-  EXPECT_EQ(job.Describe(false).overhead().sentence(), "");
+  EXPECT_EQ(job.Describe(false).overhead().message(), "");
 }
 
 TEST(Job, WatchingComesOffTheOverheadBudgetAndIsShown) {
@@ -145,7 +145,7 @@ TEST(Job, WatchingComesOffTheOverheadBudgetAndIsShown) {
     EXPECT_LE(overhead.spent_share(), 0.0105);
     if (watching_ns > 0) {
       EXPECT_GE(overhead.spent_size(), 2);
-      EXPECT_EQ(overhead.spent(0).what(), "watching at learn");
+      EXPECT_EQ(overhead.spent(0).activity(), "watching at learn");
       EXPECT_EQ(overhead.spent(0).count(), 100);
       EXPECT_TRUE(overhead.spent(0).estimated());
     }

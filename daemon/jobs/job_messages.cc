@@ -49,7 +49,7 @@ std::string Job::Error() const {
   if (!missing.empty()) return absl::StrJoin(missing, "; ");
   for (const auto& [id, process] : processes_) {
     for (const auto& [number, feature] : process->features) {
-      if (feature.state() == v1::FEATURE_STATE_FAILED) return feature.sentence();
+      if (feature.state() == v1::FEATURE_STATE_FAILED) return feature.message();
     }
   }
   if (!refused_.empty()) return refused_;
@@ -100,7 +100,7 @@ std::string Job::NoRuleError() const {
     const auto feature = process.features.find(static_cast<uint16_t>(wanted));
     const bool known =
         feature != process.features.end() && feature->second.state() == v1::FEATURE_STATE_IGNORED;
-    return known ? feature->second.sentence() : "";
+    return known ? feature->second.message() : "";
   };
   // These the program can change.
   for (const auto& [id, process] : processes_) {

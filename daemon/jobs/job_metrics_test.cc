@@ -113,12 +113,12 @@ TEST(Job, ConfigurationsAreThoseOfTheChip) {
   };
   answer(counters::kFirstOwnConfigId, 27, "two passes");
   EXPECT_EQ(
-      job.Describe(true).trouble(),
+      job.Describe(true).error(),
       "a configuration of the metric set \"own\" (sm__cycles_active.sum) cannot be collected: "
       "two passes");
   tell("GH100");  // another GPU of the same job has other names
   EXPECT_EQ(wanted(), "");
-  EXPECT_THAT(job.Describe(true).trouble(), testing::HasSubstr("runs on GH100"));
+  EXPECT_THAT(job.Describe(true).error(), testing::HasSubstr("runs on GH100"));
 }
 
 // The lengths whose operators a process is asked to record.

@@ -102,7 +102,7 @@ TEST(Job, RanksThatAreToldLaterAreRanks) {
       EXPECT_EQ(described.processes(rank).incarnation(), 0);
       EXPECT_EQ(described.processes(rank).world_size(), 2);
     }
-    EXPECT_EQ(described.trouble(), "");
+    EXPECT_EQ(described.error(), "");
     second.SayRank(5, 2);  // no such rank
     EXPECT_EQ(job.Describe(true).processes(1).losses().rejected(), 1);
     job.OnProcessEnd(7, true, 1);

@@ -88,7 +88,7 @@ TEST(Job, AStateThatCannotBeReadStaysAsItIs) {
   WriteBatch batch;
   job.TakeRows(batch);
   EXPECT_TRUE(batch.Empty());
-  EXPECT_EQ(job.Describe(true).trouble(), job.refused());
+  EXPECT_EQ(job.Describe(true).error(), job.refused());
   job.EndRefused(5);
   job.TakeRows(batch);
   ASSERT_EQ(batch.jobs.size(), 1u);

@@ -84,7 +84,7 @@ SnapshotData Job::CollectData() const {
     const v1::Feature* const feature = process->FindFeature(abi::Feature::kRoofline);
     if (feature == nullptr || feature->state() != v1::FEATURE_STATE_FAILED) continue;
     data.roofline_failures.push_back(
-        absl::StrCat("rank ", process->row.rank, ": ", feature->sentence()));
+        absl::StrCat("rank ", process->row.rank, ": ", feature->message()));
   }
   for (const auto& [rank, next] : ranks_.next_numbers()) data.ranks.push_back(rank);
   for (const auto& [id, process] : processes_) AddSampled(process->state.sampled(), &data.sampled);

@@ -165,13 +165,13 @@ class FakeProcess {
     EndIteration();
   }
 
-  void SayBatches(abi::BatchesCode code, const std::string& sentence) {
+  void SayBatches(abi::BatchesCode code, const std::string& message) {
     const bool known = code != abi::kBatchUnknown;
     SayFeature(abi::Feature::kBatches,
-               known ? abi::FeatureState::kReady : abi::FeatureState::kIgnored, sentence, code);
+               known ? abi::FeatureState::kReady : abi::FeatureState::kIgnored, message, code);
   }
-  void SayLateEvaluation(const std::string& sentence) {
-    SayFeature(abi::Feature::kEvaluation, abi::FeatureState::kFailed, sentence);
+  void SayLateEvaluation(const std::string& message) {
+    SayFeature(abi::Feature::kEvaluation, abi::FeatureState::kFailed, message);
   }
   void SayRank(int32_t rank, int32_t world_size) {
     Send(abi::EventType::kRank, abi::RankEvent{.rank = rank, .world_size = world_size});
@@ -215,14 +215,14 @@ class FakeProcess {
   std::vector<uint64_t> measured_iterations;
 
  private:
-  void SayFeature(abi::Feature feature, abi::FeatureState state, const std::string& sentence,
+  void SayFeature(abi::Feature feature, abi::FeatureState state, const std::string& message,
                   abi::BatchesCode code = {}) {
     Send(abi::EventType::kFeature,
          abi::FeatureEvent{.feature = static_cast<uint16_t>(feature),
                            .state = static_cast<uint16_t>(state),
                            .code = code,
-                           .length = static_cast<uint32_t>(sentence.size())},
-         sentence);
+                           .length = static_cast<uint32_t>(message.size())},
+         message);
   }
   void EndIteration() {
     if (measured_ != 0) Report({measured_, measured_number_, truth.size() - 1, gpu_ns_});

@@ -318,7 +318,7 @@ std::string LengthMatching::MessageOf(const absl::StatusOr<EngineHorizons>& hori
 LengthDoubt LengthMatching::WhyLengthsDiffer(const RunShape& shape,
                                              const ObservedLengths& observed) const {
   LengthDoubt worst;
-  if (shape.rule == nullptr || shape.imported || horizon_.alike() ||
+  if (shape.rule == nullptr || shape.imported || horizon_.uniform_steps() ||
       abi::SumsLengths(shape.rule->rule)) {
     return worst;
   }

@@ -23,7 +23,7 @@ std::vector<counters::OwnSet> OwnSets(const std::vector<v1::MetricSet>& from) {
   for (const v1::MetricSet& set : from) {
     counters::OwnSet& to = sets.emplace_back();
     to.name = set.name();
-    to.sentence = set.sentence();
+    to.description = set.description();
     for (const v1::MetricConfiguration& config : set.configurations()) {
       to.configs.emplace_back(config.metrics().begin(), config.metrics().end());
     }

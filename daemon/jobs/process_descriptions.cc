@@ -72,7 +72,7 @@ std::string OvercountedInWords(const ProcessTable& processes) {
     const auto found = process->features.find(static_cast<uint16_t>(abi::Feature::kEvaluation));
     if (found == process->features.end() || process->state.concurrent()) continue;
     if (found->second.state() != v1::FEATURE_STATE_FAILED) continue;
-    return absl::StrCat("rank ", process->row.rank, ": ", found->second.sentence());
+    return absl::StrCat("rank ", process->row.rank, ": ", found->second.message());
   }
   return "";
 }
@@ -81,7 +81,7 @@ std::string WhyTimeOnly(const ProcessTable& processes) {
   std::string why;
   for (const auto& [id, process] : processes) {
     if (process->HasCupti()) return "";
-    why = process->features.at(static_cast<uint16_t>(abi::Feature::kCupti)).sentence();
+    why = process->features.at(static_cast<uint16_t>(abi::Feature::kCupti)).message();
   }
   return why;
 }
@@ -92,7 +92,7 @@ std::string WhyNoRoofline(const ProcessTable& processes, const MetricChoice& met
     for (const auto& [id, process] : processes) {
       const v1::Feature* const feature = process->FindFeature(of);
       if (feature == nullptr || feature->state() == v1::FEATURE_STATE_READY) continue;
-      if (!feature->sentence().empty()) return feature->sentence();
+      if (!feature->message().empty()) return feature->message();
     }
   }
   return "";
@@ -175,7 +175,7 @@ void SetSpent(const ProcessTable& processes, v1::Overhead* overhead) {
   }
   const auto list = [&](v1::Spent& spent, std::string_view what, bool estimated) {
     if (spent.duration_ns() <= 0) return;
-    spent.set_what(std::string(what));
+    spent.set_activity(std::string(what));
     spent.set_estimated(estimated);
     *overhead->add_spent() = std::move(spent);
   };

@@ -59,7 +59,7 @@ std::map<Lengths, int64_t> IterationLengths(const v1::Horizon& horizon, int64_t 
     batches.insert(batches.end(), drawn, lengths);
   }
   std::mt19937_64 random(1);
-  if (!horizon.alike()) std::shuffle(batches.begin(), batches.end(), random);
+  if (!horizon.uniform_steps()) std::shuffle(batches.begin(), batches.end(), random);
   std::map<Lengths, int64_t> steps;
   int64_t drawn = 0;
   for (size_t i = 0; i + static_cast<size_t>(group) <= batches.size(); ++drawn) {

@@ -80,7 +80,7 @@ TEST(ReadProblemTest, EdgesThatAreThereTwiceAreOne) {
 
 TEST(ReadProblemTest, NamesWhatIsWrongAndWhere) {
   const std::string two = Node(1) + "," + Node(2);
-  for (const auto& [text, sentence] : std::vector<std::pair<std::string, std::string>>{
+  for (const auto& [text, message] : std::vector<std::pair<std::string, std::string>>{
            {"", "is no JSON"},
            {"{", "is no JSON"},
            {File(two) + " x", "is no JSON"},
@@ -129,7 +129,7 @@ TEST(ReadProblemTest, NamesWhatIsWrongAndWhere) {
                  Edge(4, 1) + "," + Edge(1, 2) + "," + Edge(2, 3) + "," + Edge(3, 1)),
             "in a circle: 1 -> 2 -> 3 -> 1 (3 operators)"},
        }) {
-    EXPECT_THAT(Error(text), HasSubstr(sentence)) << text;
+    EXPECT_THAT(Error(text), HasSubstr(message)) << text;
     EXPECT_THAT(Error(text), StartsWith("model.json: "));
   }
 }

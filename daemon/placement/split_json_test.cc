@@ -42,7 +42,7 @@ TEST(ReadSplitTest, AnExtraListIsNoFaultWhileItIsEmpty) {
 }
 
 TEST(ReadSplitTest, NamesWhatIsWrong) {
-  for (const auto& [text, sentence] : std::vector<std::pair<std::string, std::string>>{
+  for (const auto& [text, message] : std::vector<std::pair<std::string, std::string>>{
            {"", "is no JSON"},
            {"3", "is no JSON object"},
            {"{}", R"(there is no field "fpgas")"},
@@ -53,7 +53,7 @@ TEST(ReadSplitTest, NamesWhatIsWrong) {
            {R"({"fpgas": [{"nodes": [1]}], "cpus": [{"nodes": [1]}]})",
             "operator 1 is there twice"},
        }) {
-    EXPECT_THAT(SplitError(text), HasSubstr(sentence)) << text;
+    EXPECT_THAT(SplitError(text), HasSubstr(message)) << text;
     EXPECT_THAT(SplitError(text), HasSubstr("split.json: "));
   }
 }

@@ -180,7 +180,7 @@ class Comparison {
     SetKernels();
     SetCounters();
     SetMainCause();
-    SetSentences();
+    SetMessages();
   }
 
  private:
@@ -290,8 +290,8 @@ class Comparison {
     jobs::SetDifference(difference_.base, reply_.mutable_base()->mutable_duration_ns());
     jobs::SetDifference(difference_.other, reply_.mutable_other()->mutable_duration_ns());
     jobs::SetDifference(difference_.difference, reply_.mutable_difference_ns());
-    reply_.mutable_base()->set_alone_share(difference_.base_alone);
-    reply_.mutable_other()->set_alone_share(difference_.other_alone);
+    reply_.mutable_base()->set_unmatched_share(difference_.base_alone);
+    reply_.mutable_other()->set_unmatched_share(difference_.other_alone);
     reply_.set_not_comparable(difference_.not_comparable);
     reply_.set_iteration_ratio(difference_.cost_ratio);
     const auto add = [&](v1::DifferenceCause cause, const char* name, const Estimate& duration) {
@@ -539,14 +539,14 @@ class Comparison {
     *reply_.mutable_main_cause() = *kernel;
   }
 
-  void SetSentences() {
+  void SetMessages() {
     for (int r = 0; r < 2; ++r) {
       if (job(r).live) {
-        reply_.add_sentences(absl::StrCat(names_[r], " is running: its figures are those so far"));
+        reply_.add_messages(absl::StrCat(names_[r], " is running: its figures are those so far"));
       }
       const double alone = r == kBase ? difference_.base_alone : difference_.other_alone;
       if (alone > 0.01 && difference_.not_comparable.empty()) {
-        reply_.add_sentences(absl::StrFormat(
+        reply_.add_messages(absl::StrFormat(
             "%.0f %% of the iterations of %s have lengths that %s lacks: what these "
             "cost there is taken from its other lengths, and the intervals say how "
             "far that may be off",
@@ -554,19 +554,19 @@ class Comparison {
       }
     }
     if (job(kBase).ranks.size() != job(kOther).ranks.size()) {
-      reply_.add_sentences(absl::StrFormat("%s ran on %d ranks, %s on %d", names_[kBase],
-                                           job(kBase).ranks.size(), names_[kOther],
-                                           job(kOther).ranks.size()));
+      reply_.add_messages(absl::StrFormat("%s ran on %d ranks, %s on %d", names_[kBase],
+                                          job(kBase).ranks.size(), names_[kOther],
+                                          job(kOther).ranks.size()));
     }
     if (job(kBase).host_times != job(kOther).host_times) {
-      reply_.add_sentences(absl::StrCat(
+      reply_.add_messages(absl::StrCat(
           names_[job(kBase).host_times ? kBase : kOther],
           " ran without a GPU, the other one with: the times are of different machines"));
     }
     if (batches_.ratio != 1) {
       const std::string of = absl::StrFormat("a batch of %s has %.4g times as many examples",
                                              names_[kOther], batches_.ratio);
-      reply_.add_sentences(absl::StrCat(
+      reply_.add_messages(absl::StrCat(
           of, ": that changes the number of iterations, their lengths (a batch is padded to its ",
           "longest example) and what an iteration costs at equal lengths",
           batches_.same_examples ? "" : "; the runs did not have as many examples either"));

@@ -72,7 +72,7 @@ absl::StatusOr<v1::GetCountersReply> GetCounters(const jobs::Snapshot& snapshot,
       jobs::SetEstimate(Scaled(*per_1000, 1e-3), counter->mutable_per_iteration());
       counter->set_complete(true);
     } else {
-      counter->set_sentence(job.overcounted);
+      counter->set_message(job.overcounted);
     }
   };
   std::string missing;
@@ -94,7 +94,7 @@ absl::StatusOr<v1::GetCountersReply> GetCounters(const jobs::Snapshot& snapshot,
         missing = refused != job.refused_configs.end() ? refused->second
                                                        : std::string(projection.status().message());
         if (!wanted(metric.name)) continue;
-        counter_of(metric).set_sentence(missing);
+        counter_of(metric).set_message(missing);
         continue;
       }
       projected[metric.name] = in_usual_time[metric.name] = *projection;
@@ -105,7 +105,7 @@ absl::StatusOr<v1::GetCountersReply> GetCounters(const jobs::Snapshot& snapshot,
       }
       if (!wanted(metric.name)) continue;
       v1::Counter& counter = counter_of(metric);
-      counter.clear_sentence();
+      counter.clear_message();
       *counter.mutable_projection() =
           jobs::ProjectionOf(job, *projection, metric.name, metric.unit);
       *counter.mutable_projection()->mutable_basis() += jobs::RanksInWords(job, "; the sum over ");
@@ -124,7 +124,7 @@ absl::StatusOr<v1::GetCountersReply> GetCounters(const jobs::Snapshot& snapshot,
         SumOf(ratio.numerator, is_sum ? projected : in_usual_time);
     const std::optional<Projection> denominator = SumOf(ratio.denominator, in_usual_time);
     if (!numerator || (!denominator && !is_sum)) {
-      counter.set_sentence(missing);
+      counter.set_message(missing);
       continue;
     }
     if (is_sum) {
@@ -136,12 +136,12 @@ absl::StatusOr<v1::GetCountersReply> GetCounters(const jobs::Snapshot& snapshot,
       continue;
     }
     if (!job.overcounted.empty()) {
-      counter.set_sentence(job.overcounted);
+      counter.set_message(job.overcounted);
       continue;
     }
     const auto value = RatioOf(*numerator->per_1000, *denominator->per_1000);
     if (!value) {
-      counter.set_sentence("what it is divided by may be zero");
+      counter.set_message("what it is divided by may be zero");
       continue;
     }
     jobs::SetEstimate(*value, counter.mutable_per_iteration());
@@ -155,13 +155,13 @@ absl::StatusOr<v1::GetCountersReply> GetCounters(const jobs::Snapshot& snapshot,
   reply.set_chip(job.metrics.chip());
   const bool pm = job.metrics.backend() == counters::Backend::kPm;
   reply.set_backend(pm ? v1::COUNTER_BACKEND_PM : v1::COUNTER_BACKEND_RANGE);
-  std::vector<std::string> sentences;
+  std::vector<std::string> messages;
   if (pm) {
-    sentences.push_back(
+    messages.push_back(
         "PM sampling counts the whole GPU, other processes included; values at both ends of an "
         "iteration are shared out by time");
     if (const jobs::SampledState& sampled = job.sampled; sampled.duration_ns() > 0) {
-      sentences.push_back(absl::StrFormat(
+      messages.push_back(absl::StrFormat(
           "its samples cover %.3g %% of the measured iterations' time (least: %.3g %%), and those "
           "that lie across an end are %.2g %% of it",
           100 * sampled.covered_ns() / sampled.duration_ns(), 100 * sampled.least_covered_share(),
@@ -169,7 +169,7 @@ absl::StatusOr<v1::GetCountersReply> GetCounters(const jobs::Snapshot& snapshot,
     }
   }
   if (!projected.empty()) {
-    sentences.push_back(
+    messages.push_back(
         usual_time.per_1000
             ? "rates and shares of a peak or of cycles are over the usual time of iterations; "
               "measured ranges, whose time and cycles are listed, last longer"
@@ -177,14 +177,14 @@ absl::StatusOr<v1::GetCountersReply> GetCounters(const jobs::Snapshot& snapshot,
               "ranges, which last longer");
   }
   if (job.metrics.chip().empty()) {
-    sentences.push_back(
+    messages.push_back(
         "which GPU the job runs on is not known to counters; `seqpoint jobs` says why");
   }
-  if (!job.metrics.no_counters().empty()) sentences.push_back(job.metrics.no_counters());
+  if (!job.metrics.no_counters().empty()) messages.push_back(job.metrics.no_counters());
   if (!job.metrics.set().missing.empty()) {
-    sentences.push_back(absl::StrCat("on ", job.metrics.chip(), ": ", job.metrics.set().missing));
+    messages.push_back(absl::StrCat("on ", job.metrics.chip(), ": ", job.metrics.set().missing));
   }
-  reply.set_sentence(absl::StrJoin(sentences, "; "));
+  reply.set_message(absl::StrJoin(messages, "; "));
   *reply.mutable_losses() = job.losses;
   return reply;
 }

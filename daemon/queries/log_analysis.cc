@@ -64,8 +64,8 @@ std::string Iterations(int64_t count, const char* singular, const char* plural) 
                       count == 1 ? singular : plural);
 }
 
-void AddSentences(const LogAnalysis& a, const AnalysisOptions& options, v1::AnalyzeReply* reply) {
-  const auto say = [&](std::string sentence) { reply->add_sentences(std::move(sentence)); };
+void AddMessages(const LogAnalysis& a, const AnalysisOptions& options, v1::AnalyzeReply* reply) {
+  const auto say = [&](std::string message) { reply->add_messages(std::move(message)); };
   const double share = 100 * a.fit.explained;
   const double reach = 100 * (a.random.high / a.random.value - 1);
   switch (a.fit.verdict) {
@@ -172,7 +172,7 @@ absl::StatusOr<v1::AnalyzeReply> AnalyzeLogs(const v1::AnalyzeRequest& request) 
   reply.set_start_up_duration(a.clean.start_up_time);
   reply.set_slow_iterations(a.clean.slow_count);
   reply.set_confidence(options.confidence);
-  AddSentences(a, options, &reply);
+  AddMessages(a, options, &reply);
   SetPoints(a.selection, two_dimensional, reply.mutable_points());
   if (request.playlist()) {
     SEQPOINT_RETURN_IF_ERROR(CheckEnough("the log", reply.iterations(), a.fit.verdict));
@@ -191,7 +191,7 @@ absl::StatusOr<v1::AnalyzeReply> AnalyzeLogs(const v1::AnalyzeRequest& request) 
     jobs::SetEstimate(*a.other_run->total, reply.mutable_horizon_projection());
   }
   if (request.has_against() && !a.speedup) {
-    reply.add_sentences("the two logs have no length in common, so they cannot be compared");
+    reply.add_messages("the two logs have no length in common, so they cannot be compared");
   }
   if (a.speedup) {
     reply.set_against_iterations(a.speedup->iterations);
@@ -200,7 +200,7 @@ absl::StatusOr<v1::AnalyzeReply> AnalyzeLogs(const v1::AnalyzeRequest& request) 
     if (a.speedup->from_points) {
       jobs::SetEstimate(*a.speedup->from_points, reply.mutable_speedup());
     } else if (!a.selection.points.empty()) {
-      reply.add_sentences(
+      reply.add_messages(
           "times of the SeqPoints in the other log scatter too much to tell a speedup from them "
           "alone");
     }

@@ -75,21 +75,21 @@ v1::AnalyzeReply Answer(const v1::AnalyzeRequest& request) {
   EXPECT_TRUE(reply.ok()) << reply.status();
   if (!reply.ok()) return {};
   ExpectFinite(*reply);
-  for (const std::string& sentence : reply->sentences()) {
-    EXPECT_THAT(sentence, AllOf(Not(HasSubstr("nan")), Not(HasSubstr("inf"))));
+  for (const std::string& message : reply->messages()) {
+    EXPECT_THAT(message, AllOf(Not(HasSubstr("nan")), Not(HasSubstr("inf"))));
   }
   return *std::move(reply);
 }
 
-std::string Sentences(const v1::AnalyzeReply& reply) {
-  return absl::StrJoin(reply.sentences(), "\n");
+std::string Messages(const v1::AnalyzeReply& reply) {
+  return absl::StrJoin(reply.messages(), "\n");
 }
 
-TEST(AnalyzeLogsTest, AGoodLogNeedsNoSentence) {
+TEST(AnalyzeLogsTest, AGoodLogNeedsNoMessage) {
   v1::AnalyzeRequest request = Request(MakeLog(1));
   request.set_points(12);
   const v1::AnalyzeReply reply = Answer(request);
-  EXPECT_THAT(reply.sentences(), IsEmpty());
+  EXPECT_THAT(reply.messages(), IsEmpty());
   EXPECT_EQ(reply.verdict(), v1::VERDICT_EXPLAINED);
   EXPECT_GT(reply.explained_share(), 0.95);
   EXPECT_EQ(reply.iterations(), 800);
@@ -121,9 +121,9 @@ TEST(AnalyzeLogsTest, AGoodLogNeedsNoSentence) {
 TEST(AnalyzeLogsTest, TooFew) {
   const v1::AnalyzeReply reply = Answer(Request(MakeLog(2, {.iterations = 63})));
   EXPECT_EQ(reply.verdict(), v1::VERDICT_TOO_FEW);
-  EXPECT_THAT(Sentences(reply), HasSubstr("63 iterations are too few"));
+  EXPECT_THAT(Messages(reply), HasSubstr("63 iterations are too few"));
   EXPECT_GT(reply.points_size(), 0);
-  EXPECT_THAT(Sentences(Answer(Request(MakeLog(2, {.iterations = 1})))),
+  EXPECT_THAT(Messages(Answer(Request(MakeLog(2, {.iterations = 1})))),
               AllOf(HasSubstr("1 iteration is too few"), HasSubstr("one length")));
 }
 
@@ -135,7 +135,7 @@ TEST(AnalyzeLogsTest, NotExplainedIsSaidWithTheShare) {
   EXPECT_LT(reply.explained_share(), 0.5);
   EXPECT_THAT(reply.points(), IsEmpty());
   EXPECT_FALSE(reply.has_projection());
-  EXPECT_THAT(reply.sentences(),
+  EXPECT_THAT(reply.messages(),
               ElementsAre(AllOf(
                   HasSubstr(absl::StrCat("(", std::round(1000 * reply.explained_share()) / 10)),
                   HasSubstr(absl::StrCat(reply.random_measurements(),
@@ -147,25 +147,25 @@ TEST(AnalyzeLogsTest, NotExplainedIsSaidWithTheShare) {
 TEST(AnalyzeLogsTest, TimeThatHardlyVaries) {
   const v1::AnalyzeReply reply = Answer(Request(MakeLog(4, {.noise = 0.01, .slope = 0})));
   EXPECT_EQ(reply.verdict(), v1::VERDICT_TIME_HARDLY_VARIES);
-  EXPECT_THAT(Sentences(reply), HasSubstr("time hardly varies (0.9 %)"));
+  EXPECT_THAT(Messages(reply), HasSubstr("time hardly varies (0.9 %)"));
   EXPECT_GT(reply.points_size(), 0);
 }
 
 TEST(AnalyzeLogsTest, Drift) {
-  for (const auto& [rise, sentence] :
+  for (const auto& [rise, message] :
        {std::pair(0.05, "drifts by 1.4 %"), {0.5, "not stationary: consecutive parts"}}) {
     v1::IterationLog log = MakeLog(5, {.iterations = 4'000});
     for (int i = 0; i < 4'000; ++i) {
       log.set_durations(i, log.durations(i) * (1 + rise * i / 4'000));
     }
     const v1::AnalyzeReply reply = Answer(Request(log));
-    EXPECT_THAT(Sentences(reply), AllOf(HasSubstr(sentence), HasSubstr("at equal length")));
+    EXPECT_THAT(Messages(reply), AllOf(HasSubstr(message), HasSubstr("at equal length")));
     EXPECT_GT(reply.drift_share(), 0.01);
   }
   // Lengths that say nothing, and a level that moves.
   v1::IterationLog log = MakeLog(6, {.iterations = 4'000, .noise = 0.3, .slope = 0});
   for (int i = 2'000; i < 4'000; ++i) log.set_durations(i, log.durations(i) * 1.3);
-  EXPECT_THAT(Sentences(Answer(Request(log))),
+  EXPECT_THAT(Messages(Answer(Request(log))),
               AllOf(HasSubstr("not stationary: consecutive parts of the log differ by 1"),
                     Not(HasSubstr("at equal length"))));
 }
@@ -180,7 +180,7 @@ TEST(AnalyzeLogsTest, SortedLengths) {
       log.add_durations(shuffled.durations(i));
     }
   }
-  EXPECT_THAT(Sentences(Answer(Request(log))), HasSubstr("lengths come in an order"));
+  EXPECT_THAT(Messages(Answer(Request(log))), HasSubstr("lengths come in an order"));
 }
 
 TEST(AnalyzeLogsTest, StartUpAndStallsAreCounted) {
@@ -194,13 +194,13 @@ TEST(AnalyzeLogsTest, StartUpAndStallsAreCounted) {
   EXPECT_EQ(reply.start_up_duration(), 17'000);
   EXPECT_EQ(reply.iterations(), 798);
   EXPECT_EQ(reply.slow_iterations(), 1);
-  EXPECT_THAT(Sentences(reply),
+  EXPECT_THAT(Messages(reply),
               HasSubstr("1 iteration took far more or less than its length does; it is in"));
 }
 
 TEST(AnalyzeLogsTest, OneLength) {
   const v1::AnalyzeReply reply = Answer(Request(MakeLog(9, {.lengths = 1, .noise = 0.01})));
-  EXPECT_THAT(Sentences(reply), HasSubstr("all iterations have one length"));
+  EXPECT_THAT(Messages(reply), HasSubstr("all iterations have one length"));
   EXPECT_EQ(reply.points_size(), 1);
   // All times equal.
   const v1::AnalyzeReply exact = Answer(Request(MakeLog(9, {.lengths = 1, .noise = 0})));
@@ -210,10 +210,10 @@ TEST(AnalyzeLogsTest, OneLength) {
 TEST(AnalyzeLogsTest, ATargetErrorThatIsOutOfReachIsSaid) {
   v1::AnalyzeRequest request = Request(MakeLog(10, {.iterations = 70, .noise = 0.1}));
   request.set_target_error(1e-9);
-  EXPECT_THAT(Sentences(Answer(request)), HasSubstr("+-1e-07 % are out of reach"));
+  EXPECT_THAT(Messages(Answer(request)), HasSubstr("+-1e-07 % are out of reach"));
   request.set_target_error(0.06);
   const v1::AnalyzeReply reply = Answer(request);
-  EXPECT_THAT(Sentences(reply), Not(HasSubstr("out of reach")));
+  EXPECT_THAT(Messages(reply), Not(HasSubstr("out of reach")));
   EXPECT_LE(reply.projection().high() / reply.projection().value() - 1, 0.06);
 }
 
@@ -226,7 +226,7 @@ TEST(AnalyzeLogsTest, FastIterationsDoNotPutATargetOutOfReach) {
     request.set_target_error(0.003);
     const v1::AnalyzeReply reply = Answer(request);
     ASSERT_EQ(reply.slow_iterations(), 30);
-    EXPECT_THAT(Sentences(reply), Not(HasSubstr("out of reach"))) << seed;
+    EXPECT_THAT(Messages(reply), Not(HasSubstr("out of reach"))) << seed;
   }
 }
 
@@ -247,7 +247,7 @@ TEST(AnalyzeLogsTest, AnotherLogGivesTheSpeedup) {
   for (int64_t& length : *request.mutable_against()->mutable_lengths()) length += 1'000;
   reply = Answer(request);
   EXPECT_FALSE(reply.has_speedup_all());
-  EXPECT_THAT(Sentences(reply), HasSubstr("no length in common"));
+  EXPECT_THAT(Messages(reply), HasSubstr("no length in common"));
 }
 
 TEST(AnalyzeLogsTest, PointsThatScatterTooMuchElsewhereTellNoSpeedup) {
@@ -258,7 +258,7 @@ TEST(AnalyzeLogsTest, PointsThatScatterTooMuchElsewhereTellNoSpeedup) {
   const v1::AnalyzeReply reply = Answer(request);
   EXPECT_FALSE(reply.has_speedup());
   EXPECT_TRUE(reply.has_speedup_all());
-  EXPECT_THAT(Sentences(reply), HasSubstr("scatter too much to tell a speedup"));
+  EXPECT_THAT(Messages(reply), HasSubstr("scatter too much to tell a speedup"));
 }
 
 TEST(AnalyzeLogsTest, BothLogsHaveAsManyDimensions) {

@@ -59,7 +59,7 @@ std::string SetReach(const Selection& selection, const PlaylistOptions& options,
                      v1::GetPlaylistReply* reply) {
   if (selection.points.empty()) return "";
   const double reach = ReachOf(selection, options.confidence);
-  reply->set_reach(reach);
+  reply->set_relative_error(reach);
   reply->set_confidence(options.confidence);
   return options.points > 0 || options.target_error == 0 ? ""
                                                          : Unreached(options.target_error, reach);
@@ -120,10 +120,10 @@ v1::GetPlaylistReply PlaylistOfLog(const CleanLog& clean, const KeyFit& fit, int
   jobs::SetFit(fit, &rule);
   reply.set_verdict(rule.verdict());
 
-  std::vector<std::string> sentences = {SetReach(selection, options, &reply), NotExplained(fit),
-                                        LeftOut(clean.excess / clean.total)};
-  std::erase(sentences, "");
-  reply.set_sentence(absl::StrJoin(sentences, "; "));
+  std::vector<std::string> messages = {SetReach(selection, options, &reply), NotExplained(fit),
+                                       LeftOut(clean.excess / clean.total)};
+  std::erase(messages, "");
+  reply.set_message(absl::StrJoin(messages, "; "));
   return reply;
 }
 

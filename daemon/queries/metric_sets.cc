@@ -54,7 +54,7 @@ void AddRatios(const std::vector<counters::Ratio>& from,
 v1::MetricSet ToProto(const counters::OwnSet& set) {
   v1::MetricSet to;
   to.set_name(set.name);
-  to.set_sentence(set.sentence);
+  to.set_description(set.description);
   for (const std::vector<std::string>& config : set.configs) {
     v1::MetricConfiguration& configuration = *to.add_configurations();
     for (const std::string& metric : config) configuration.add_metrics(metric);
@@ -173,14 +173,14 @@ absl::StatusOr<v1::ListMetricSetsReply> ListMetricSets(const v1::ListMetricSetsR
   reply.set_chip(chip);
   for (const std::string& known : counters::KnownChips()) reply.add_known_chips(known);
   struct Found {
-    std::string name, sentence;
+    std::string name, description;
     bool own;
   };
   std::vector<Found> sets;
   std::vector<std::string> known;
-  for (const counters::OwnSet& set : own) sets.push_back({set.name, set.sentence, true});
+  for (const counters::OwnSet& set : own) sets.push_back({set.name, set.description, true});
   for (counters::MetricSet& set : counters::MetricSets(chip, Backend::kRange)) {
-    sets.push_back({std::move(set.name), std::move(set.sentence), false});
+    sets.push_back({std::move(set.name), std::move(set.description), false});
   }
   for (const Found& set : sets) known.push_back(set.name);
   if (!request.set().empty()) {
@@ -193,7 +193,7 @@ absl::StatusOr<v1::ListMetricSetsReply> ListMetricSets(const v1::ListMetricSetsR
   for (const Found& set : sets) {
     v1::OfferedMetricSet& to = *reply.add_sets();
     to.set_name(set.name);
-    to.set_sentence(set.sentence);
+    to.set_description(set.description);
     for (const Backend backend : {Backend::kRange, Backend::kPm}) {
       SEQPOINT_RETURN_IF_ERROR(AddOffer(set.name, own, set.own, chip, backend, library, &to));
     }

@@ -44,7 +44,7 @@ TEST(MetricSetsTest, ChipsAreTakenInSmallLetters) {
 TEST(MetricSetsTest, OwnSetsComeFirstAndTheirPassesAreAsked) {
   const auto reply =
       ListMetricSets(Asked("", "GH100",
-                           "[mine]\nsentence = what I want\nconfig = gpu__time_duration.sum, "
+                           "[mine]\ndescription = what I want\nconfig = gpu__time_duration.sum, "
                            "lts__t_sectors_lookup_hit.sum, lts__t_sectors_lookup_miss.sum\n"));
   ASSERT_TRUE(reply.ok()) << reply.status();
   EXPECT_EQ(reply->sets(0).name(), "mine");
@@ -58,7 +58,7 @@ TEST(MetricSetsTest, TheSetsOfAFileBelongToTheRequest) {
   v1::PrepareJobRequest request;
   request.mutable_metric_file()->set_name("own.txt");
   request.mutable_metric_file()->set_text(
-      "[a]\nsentence = s\nconfig = gpu__time_duration.sum, dram__bytes.sum\n"
+      "[a]\ndescription = s\nconfig = gpu__time_duration.sum, dram__bytes.sum\n"
       "ratio = r (%): 100 * dram__bytes.sum / gpu__time_duration.sum\n");
   request.add_metric_sets("a");
   request.add_metric_sets("utilisation");

@@ -81,7 +81,7 @@ absl::StatusOr<v1::GetPlaylistReply> PlaylistOfImport(const jobs::SnapshotData& 
                                        static_cast<int64_t>(log.log.size()), fit.verdict));
   v1::GetPlaylistReply reply = PlaylistOfLog(log, fit, job.dimensions, options);
   if (const uint64_t untimed = job.engine.Totals().untimed; untimed > 0) {
-    absl::StrAppend(reply.mutable_sentence(), reply.sentence().empty() ? "" : "; ", untimed,
+    absl::StrAppend(reply.mutable_message(), reply.message().empty() ? "" : "; ", untimed,
                     untimed == 1 ? " iteration" : " iterations",
                     " of the log without a time in no weight");
   }
@@ -117,7 +117,7 @@ absl::StatusOr<v1::GetSeqPointsReply> SeqPointsOfImport(const jobs::SnapshotData
   reply.set_unique_lengths(static_cast<int64_t>(log.by_key.size()));
   reply.set_iterations(playlist.iterations());
   reply.set_job_id(absl::StrCat(job.job_id));
-  reply.set_sentence(absl::StrCat(
+  reply.set_message(absl::StrCat(
       "of an imported log nothing is measured: these are the lengths that ", measurements,
       " measurements would fall on, as in `seqpoint analyze`; `seqpoint playlist ", job.job_id,
       " --points K` lists those of K"));
@@ -183,19 +183,19 @@ absl::StatusOr<Playlist> MakePlaylist(const jobs::Snapshot& snapshot,
   reply.set_verdict(rule.verdict());
   reply.set_job_id(absl::StrCat(job.job_id));
 
-  std::vector<std::string> sentences = {SetReach(selection, options, &reply), NotExplained(fit)};
+  std::vector<std::string> messages = {SetReach(selection, options, &reply), NotExplained(fit)};
   if (job.engine.closed_iterations() > 0) {
-    sentences.push_back(absl::StrCat(job.engine.closed_iterations(),
-                                     " iterations before the rule was learned anew are taken to "
-                                     "be like the later ones"));
+    messages.push_back(absl::StrCat(job.engine.closed_iterations(),
+                                    " iterations before the rule was learned anew are taken to "
+                                    "be like the later ones"));
   }
   if (const std::optional<Estimate> all = engine.ProjectTime(0.95).so_far) {
-    sentences.push_back(LeftOut(1 - ordinary_ns / all->value));
+    messages.push_back(LeftOut(1 - ordinary_ns / all->value));
   }
-  sentences.push_back(job.uncounted);
-  sentences.push_back(job.overcounted);
-  std::erase(sentences, "");
-  reply.set_sentence(absl::StrJoin(sentences, "; "));
+  messages.push_back(job.uncounted);
+  messages.push_back(job.overcounted);
+  std::erase(messages, "");
+  reply.set_message(absl::StrJoin(messages, "; "));
   return playlist;
 }
 

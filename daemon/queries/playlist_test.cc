@@ -183,7 +183,7 @@ TEST(MakePlaylistTest, ATargetErrorSaysHowManyMeasurements) {
     const auto playlist =
         MakePlaylist(job, {.target_error = target_error, .confidence = confidence});
     EXPECT_TRUE(playlist.ok()) << playlist.status();
-    EXPECT_LE(playlist->reply.reach(), target_error);
+    EXPECT_LE(playlist->reply.relative_error(), target_error);
     EXPECT_EQ(playlist->reply.confidence(), confidence);
     int sum = 0;
     for (const v1::PlaylistPoint& point : playlist->reply.points()) sum += point.measurements();
@@ -193,7 +193,7 @@ TEST(MakePlaylistTest, ATargetErrorSaysHowManyMeasurements) {
   EXPECT_GT(half, 2 * measurements(0.001, 0.95));
   EXPECT_GT(measurements(0.0005, 0.99), half);
   const auto unreached = MakePlaylist(job, {.target_error = 1e-6});
-  EXPECT_THAT(unreached->reply.sentence(), HasSubstr("+-0.0001 % are out of reach"));
+  EXPECT_THAT(unreached->reply.message(), HasSubstr("+-0.0001 % are out of reach"));
 }
 
 TEST(MakePlaylistTest, LengthsThatExplainNothingAreSaid) {
@@ -202,7 +202,7 @@ TEST(MakePlaylistTest, LengthsThatExplainNothingAreSaid) {
   const auto playlist = PlaylistOf(run);
   ASSERT_TRUE(playlist.ok());
   EXPECT_EQ(playlist->reply.verdict(), v1::VERDICT_NOT_EXPLAINED);
-  EXPECT_THAT(playlist->reply.sentence(), HasSubstr("the length does not explain time (0.0 %"));
+  EXPECT_THAT(playlist->reply.message(), HasSubstr("the length does not explain time (0.0 %"));
 }
 
 TEST(MakePlaylistTest, WhatCameOnTopIsLeftOutAndSaid) {
@@ -220,7 +220,7 @@ TEST(MakePlaylistTest, WhatCameOnTopIsLeftOutAndSaid) {
     expected_ns += point.weight() * point.expected_duration_ns();
   }
   EXPECT_NEAR(expected_ns / ordinary, 1, 0.005);
-  EXPECT_THAT(playlist->reply.sentence(), HasSubstr("took on top is left out, "));
+  EXPECT_THAT(playlist->reply.message(), HasSubstr("took on top is left out, "));
 }
 
 TEST(MakePlaylistTest, IterationsUnderAnEarlierRuleAreInTheWeights) {
@@ -238,7 +238,7 @@ TEST(MakePlaylistTest, IterationsUnderAnEarlierRuleAreInTheWeights) {
   for (const v1::PlaylistPoint& point : playlist->reply.points()) weight += point.weight();
   EXPECT_NEAR(weight, 1'500, 1e-6);
   EXPECT_EQ(playlist->first_number, 500);
-  EXPECT_THAT(playlist->reply.sentence(), HasSubstr("500 iterations before the rule was learned"));
+  EXPECT_THAT(playlist->reply.message(), HasSubstr("500 iterations before the rule was learned"));
 }
 
 TEST(MakePlaylistTest, FeaturesThatAreTheSameLengthAreOnePoint) {

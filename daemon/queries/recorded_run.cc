@@ -240,7 +240,7 @@ absl::StatusOr<RecordedRun> ReadRecordedRun(Store& store, const jobs::Snapshot& 
       said.insert(stretch.recording.left_out);
     }
   }
-  for (const std::string& sentence : said) run.left_out.push_back(sentence);
+  for (const std::string& message : said) run.left_out.push_back(message);
   return run;
 }
 

@@ -65,14 +65,14 @@ absl::StatusOr<v1::ReplayReply> Replay(const jobs::SnapshotData& job, const Reco
   SetShares(path_ns, steps, time_ns, calls_ns, reply.mutable_critical_path());
   SetShares(idle_ns, steps, time_ns, {}, reply.mutable_idle());
   reply.set_tasks(run.tasks);
-  for (const std::string& sentence : run.left_out) reply.add_sentences(sentence);
+  for (const std::string& message : run.left_out) reply.add_messages(message);
   if (not_run > 0) {
-    reply.add_sentences(absl::StrCat(not_run,
-                                     " tasks were never reached: they wait for what "
-                                     "another rank's trace does not have"));
+    reply.add_messages(absl::StrCat(not_run,
+                                    " tasks were never reached: they wait for what "
+                                    "another rank's trace does not have"));
   }
   if (!job.imported) {
-    reply.add_sentences(
+    reply.add_messages(
         "of our own windows measured is what an iteration of that length usually takes, untraced, "
         "and replayed a window several times in a row");
   }

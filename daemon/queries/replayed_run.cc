@@ -82,7 +82,7 @@ void SetShares(const double* shares_ns, double iterations, double time_ns,
   for (size_t i = 0; i < kShares; ++i) {
     if (!(shares_ns[i] > 0)) continue;
     v1::TimeShare& share = *to->Add();
-    share.set_what(whatif::ShareName(static_cast<whatif::Share>(i)));
+    share.set_category(whatif::ShareName(static_cast<whatif::Share>(i)));
     if (i == static_cast<size_t>(whatif::Share::kCall) && most != calls_ns.end()) {
       share.mutable_what()->append(absl::StrCat(", most of it ", most->first));
     }

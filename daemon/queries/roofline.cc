@@ -40,9 +40,9 @@ void SetPosition(const counters::RooflinePosition& position, v1::RooflineKernel*
   if (position.memory_share) to->set_memory_share(*position.memory_share);
   to->set_complete(true);
   if (!position.compute_share || !position.memory_share) {
-    to->set_sentence(absl::StrCat("roof not known: ", position.memory_share ? "" : "memory",
-                                  position.memory_share || position.compute_share ? "" : " and ",
-                                  position.compute_share ? "" : "arithmetic"));
+    to->set_message(absl::StrCat("roof not known: ", position.memory_share ? "" : "memory",
+                                 position.memory_share || position.compute_share ? "" : " and ",
+                                 position.compute_share ? "" : "arithmetic"));
     return;
   }
   const double share = std::max(*position.compute_share, *position.memory_share);
@@ -114,8 +114,8 @@ v1::GetRooflineReply PlaceKernels(const jobs::RooflineMeasurements& measurements
     if (joined.joined_lengths > 0) {
       SetPosition(counters::PlaceOnRoofline(roofline, joined.sums), &to);
     } else {
-      to.set_sentence(joined.differs ? "iterations of one length launched it differently often"
-                                     : "not measured with every configuration yet");
+      to.set_message(joined.differs ? "iterations of one length launched it differently often"
+                                    : "not measured with every configuration yet");
     }
   }
   std::stable_sort(reply.mutable_kernels()->begin(), reply.mutable_kernels()->end(),
@@ -161,16 +161,16 @@ absl::StatusOr<v1::GetRooflineReply> GetRoofline(const jobs::SnapshotData& job,
     reply.mutable_kernels()->DeleteSubrange(request.limit(),
                                             reply.kernels_size() - request.limit());
   }
-  std::vector<std::string> sentences;
+  std::vector<std::string> messages;
   for (const counters::OnePassConfig& config : job.metrics.roofline().configs) {
     const auto refused = job.refused_configs.find(config.config_id);
     if (refused != job.refused_configs.end()) {
-      sentences.push_back(absl::StrCat(config.metrics[0].name, " and others cannot be collected: ",
-                                       refused->second, "; no kernel has a position without"));
+      messages.push_back(absl::StrCat(config.metrics[0].name, " and others cannot be collected: ",
+                                      refused->second, "; no kernel has a position without"));
     }
   }
-  sentences.insert(sentences.end(), job.roofline_failures.begin(), job.roofline_failures.end());
-  reply.set_sentence(absl::StrJoin(sentences, "; "));
+  messages.insert(messages.end(), job.roofline_failures.begin(), job.roofline_failures.end());
+  reply.set_message(absl::StrJoin(messages, "; "));
   reply.set_chip(job.metrics.chip());
   *reply.mutable_losses() = job.losses;
   reply.set_job_id(absl::StrCat(job.job_id));

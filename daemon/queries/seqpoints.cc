@@ -58,7 +58,7 @@ absl::StatusOr<v1::GetSeqPointsReply> GetSeqPoints(const jobs::Snapshot& snapsho
     jobs::SetFit(engine.current().Explained(), reply.mutable_rule());
   }
   if (job.work) {
-    reply.set_sentence(
+    reply.set_message(
         absl::StrCat("iterations are those of all ", job.ranks.size(),
                      " ranks, each with its own length; a step of the job is one of each"));
   }

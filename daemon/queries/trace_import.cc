@@ -194,18 +194,18 @@ v1::ImportedTrace Describe(const Recording& recording) {
   described.set_length(recording.iterations.length_words);
   described.set_calls(static_cast<int64_t>(recording.trace.calls.size()));
   described.set_gpu_tasks(static_cast<int64_t>(recording.trace.works.size()));
-  std::vector<std::string> sentences;
+  std::vector<std::string> messages;
   if (std::string words = traces::LeftOutInWords(recording.trace.left_out); !words.empty()) {
-    sentences.push_back(std::move(words));
+    messages.push_back(std::move(words));
   }
   if (const size_t others = recording.iterations.marks_elsewhere; others > 0) {
-    sentences.push_back(absl::StrCat(others, others == 1 ? " mark" : " marks",
-                                     " of other threads left out: one thread's are iterations"));
+    messages.push_back(absl::StrCat(others, others == 1 ? " mark" : " marks",
+                                    " of other threads left out: one thread's are iterations"));
   }
   if (recording.trace.calls.empty()) {
-    sentences.push_back("no calls of the CPU were recorded, so no what-if can be asked of it");
+    messages.push_back("no calls of the CPU were recorded, so no what-if can be asked of it");
   }
-  described.set_sentence(absl::StrJoin(sentences, "; "));
+  described.set_message(absl::StrJoin(messages, "; "));
   return described;
 }
 

@@ -106,7 +106,7 @@ TEST_F(RpcTest, DaemonTellsItsLimits) {
   EXPECT_EQ(reply.limits().max_page_size(), 10'000);
 }
 
-TEST_F(RpcTest, ErrorsOfTheBackendArriveWithTheirSentence) {
+TEST_F(RpcTest, ErrorsOfTheBackendArriveWithTheirMessage) {
   Start();
   v1::GetJobRequest request;
   v1::GetJobReply reply;
@@ -699,11 +699,11 @@ TEST_F(TraceTest, WhatCannotBeIsRefused) {
   options_.max_request_bytes = 100'000;
   Start();
   const auto refused = [&](const std::vector<v1::ImportTraceRequest>& pieces,
-                           const std::string& sentence,
+                           const std::string& message,
                            grpc::StatusCode code = grpc::StatusCode::INVALID_ARGUMENT) {
     const grpc::Status status = Import(pieces);
-    EXPECT_EQ(status.error_code(), code) << sentence;
-    EXPECT_THAT(status.error_message(), HasSubstr(sentence));
+    EXPECT_EQ(status.error_code(), code) << message;
+    EXPECT_THAT(status.error_message(), HasSubstr(message));
   };
   refused({}, "no file has begun");
   refused({Piece("", "")}, "no file has begun");
@@ -784,12 +784,12 @@ TEST_F(RpcTest, AWhatIfIsAChangeOrAList) {
   ASSERT_TRUE(Ask(&v1::Profiler::Stub::WhatIf, good, &reply).ok());
   EXPECT_EQ(reply.confidence(), 0.95);
   EXPECT_EQ(reply.answers_size(), 1);
-  const auto refused = [&](const std::string& sentence, auto change) {
+  const auto refused = [&](const std::string& message, auto change) {
     v1::WhatIfRequest bad = good;
     change(bad);
     const grpc::Status status = Ask(&v1::Profiler::Stub::WhatIf, bad, &reply);
-    EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT) << sentence;
-    EXPECT_THAT(status.error_message(), HasSubstr(sentence));
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT) << message;
+    EXPECT_THAT(status.error_message(), HasSubstr(message));
   };
   const std::string large(65'537, 'x');
   refused("job is empty", [](auto& r) { r.clear_job(); });

@@ -61,7 +61,7 @@ TEST_F(DaemonTest, AnAnswerThatWaitedInVainForACommitSaysSo) {
   list.set_page_size(10);
   auto reply = daemon->backend().ListIterations(list);
   ASSERT_TRUE(reply.ok()) << reply.status();
-  EXPECT_EQ(reply->sentence(), "");
+  EXPECT_EQ(reply->message(), "");
   // As on a full disk: no file may grow.
   signal(SIGXFSZ, SIG_IGN);
   rlimit before = {};
@@ -78,7 +78,7 @@ TEST_F(DaemonTest, AnAnswerThatWaitedInVainForACommitSaysSo) {
       daemon->backend().Export(csv, [](std::string_view) { return true; });
   setrlimit(RLIMIT_FSIZE, &before);
   ASSERT_TRUE(reply.ok()) << reply.status();
-  EXPECT_THAT(reply->sentence(), HasSubstr("may lack what came last: nothing was written"));
+  EXPECT_THAT(reply->message(), HasSubstr("may lack what came last: nothing was written"));
   EXPECT_TRUE(absl::IsUnavailable(exported)) << exported;
 }
 

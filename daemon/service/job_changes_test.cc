@@ -201,7 +201,7 @@ TEST_F(JobChangesTest, AProgramThatFailsBeforeItTrainsSaysSo) {
   EXPECT_EQ(job->job().state(), v1::JOB_STATE_FAILED);
   EXPECT_EQ(job->job().exit_status(), 3);
   EXPECT_FALSE(job->job().has_signal());
-  EXPECT_THAT(job->job().trouble(), HasSubstr("ended with exit status 3 before it used CUDA"));
+  EXPECT_THAT(job->job().error(), HasSubstr("ended with exit status 3 before it used CUDA"));
 }
 
 }  // namespace

@@ -22,7 +22,7 @@ constexpr size_t kListBytes = 2 << 20;  // of a page: gRPC clients take 4 MiB wh
 v1::Job JobDescriptions::DescribeNow(jobs::Job& job, Detail detail) {
   v1::Job description = job.Describe(detail != Detail::kList, detail == Detail::kHistogram);
   // An error of the store is one of every live job.
-  if (job.live() && !committer_.error().empty()) description.set_trouble(committer_.error());
+  if (job.live() && !committer_.error().empty()) description.set_error(committer_.error());
   // It is past, and iterations are missing: something holds the run up, and until when is not
   // known.
   if (description.expected_end().high_ns() < clock_.WallNs()) description.clear_expected_end();

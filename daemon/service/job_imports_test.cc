@@ -123,7 +123,7 @@ TEST_F(JobImportsTest, AnImportedLogIsAJobThatAnswersAlsoAfterARestart) {
       EXPECT_EQ(point.wanted(), 0);
     }
     EXPECT_NEAR(weight, 199, 1e-6);
-    EXPECT_THAT(points->sentence(), HasSubstr("of an imported log nothing is measured"));
+    EXPECT_THAT(points->message(), HasSubstr("of an imported log nothing is measured"));
     v1::GetCountersRequest counters;
     counters.set_job("log");
     counters.set_confidence(0.95);
@@ -223,11 +223,11 @@ TEST_F(JobImportsTest, TheListsOfOneLogAgree) {
         EXPECT_NEAR(analyze.log().durations(iteration) / point.expected_duration_ns(), 1, 0.25);
       }
       EXPECT_EQ(listed->iterations(), analyzed->iterations());
-      EXPECT_LE(listed->reach(), target_error > 0 ? target_error : 1);
+      EXPECT_LE(listed->relative_error(), target_error > 0 ? target_error : 1);
       if (points > 0) {
         EXPECT_EQ(measurements, points);
       }
-      EXPECT_THAT(listed->sentence(), HasSubstr("took on top is left out"));
+      EXPECT_THAT(listed->message(), HasSubstr("took on top is left out"));
       listed->clear_job_id();
       EXPECT_EQ(listed->SerializeAsString(), analyzed->playlist().SerializeAsString());
       if (points > 0 || target_error > 0) continue;
@@ -265,7 +265,7 @@ TEST_F(JobImportsTest, ALogWhoseLengthsExplainNothingHasNoSeqPointsAndAShortOneN
   v1::GetPlaylistRequest list;
   list.set_job("log");
   list.set_confidence(0.95);
-  EXPECT_THAT(daemon->backend().GetPlaylist(list)->sentence(),
+  EXPECT_THAT(daemon->backend().GetPlaylist(list)->message(),
               HasSubstr("no better than any would"));
 
   import.set_name("short");
@@ -329,7 +329,7 @@ TEST_F(JobImportsTest, RowsWithoutATimeAreIterationsOfTheImportedLog) {
   ask.set_confidence(0.95);
   const auto playlist = daemon->backend().GetPlaylist(ask);
   ASSERT_TRUE(playlist.ok()) << playlist.status();
-  EXPECT_THAT(playlist->sentence(), HasSubstr("3 iterations of the log without a time"));
+  EXPECT_THAT(playlist->message(), HasSubstr("3 iterations of the log without a time"));
   for (const v1::PlaylistPoint& point : playlist->points()) {
     EXPECT_EQ(request.log().lengths(static_cast<int>(point.iteration())), point.lengths(0));
     EXPECT_GT(request.log().durations(static_cast<int>(point.iteration())), 0);
@@ -361,7 +361,7 @@ TEST_F(JobImportsTest, OddLogsHaveAnswers) {
   const auto unique = import(many, 1e6);
   ASSERT_TRUE(unique.ok()) << unique.status();
   EXPECT_EQ(unique->job().time().total().value(), 1e6 * static_cast<double>(many.size()));
-  EXPECT_THAT(unique->job().rule().sentence(), HasSubstr("only the first 262144"));
+  EXPECT_THAT(unique->job().rule().message(), HasSubstr("only the first 262144"));
   for (const auto& [rows, duration] : {std::pair(1, 1e18), {100, 5e16}}) {
     const absl::Status status = import(std::vector<int64_t>(rows, 5), duration).status();
     EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;

@@ -76,7 +76,7 @@ TEST_F(JobRegistryTest, WhatAnotherVersionWroteCanBeExportedAndIsRemovedInItsTur
     EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 1 + 2 + 5) << text;
     const auto jobs = daemon->backend().ListJobs({});
     ASSERT_TRUE(jobs.ok());
-    EXPECT_THAT(jobs->jobs(0).trouble(), HasSubstr("cannot be read"));
+    EXPECT_THAT(jobs->jobs(0).error(), HasSubstr("cannot be read"));
   }
   auto store = OpenStore();
   EXPECT_GT((*store->ListJobs())[0].end_ns, 0);

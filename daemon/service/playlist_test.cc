@@ -121,7 +121,7 @@ TEST_F(PlaylistDaemonTest, WeightsSumToTheIterationsAndEachPointIsAnOrdinaryIter
       EXPECT_NEAR(expected_ns / run.Here(), 1, points == 1 ? 0.02 : 0.001);
       EXPECT_EQ(reply->iterations(), 10'000);
       EXPECT_EQ(reply->verdict(), v1::VERDICT_EXPLAINED);
-      EXPECT_EQ(reply->sentence(), "");
+      EXPECT_EQ(reply->message(), "");
     }
   }
 }

@@ -74,7 +74,7 @@ absl::StatusOr<v1::GetDaemonReply> ProfilerBackend::GetDaemon(const v1::GetDaemo
   if (const auto bytes = store_.Bytes(); bytes.ok()) reply.set_store_bytes(*bytes);
   absl::MutexLock lock(&registry_.mutex());
   reply.set_jobs(static_cast<int32_t>(registry_.loaded().size() + registry_.stored().size()));
-  reply.set_trouble(Join(committer_.error(), store_.damage()));
+  reply.set_error(Join(committer_.error(), store_.damage()));
   return reply;
 }
 
@@ -184,7 +184,7 @@ absl::StatusOr<v1::ListIterationsReply> ProfilerBackend::ListIterations(
   SEQPOINT_ASSIGN_OR_RETURN(const auto snapshot, Take(request.job()));
   const absl::Status stored = committer_.AwaitStored(snapshot->data().job_id);
   auto reply = queries::ListIterations(snapshot->data(), request, store_);
-  if (reply.ok()) reply->set_sentence(std::string(stored.message()));
+  if (reply.ok()) reply->set_message(std::string(stored.message()));
   return reply;
 }
 
@@ -320,7 +320,7 @@ absl::StatusOr<v1::ReplayReply> ProfilerBackend::Replay(const v1::ReplayRequest&
     SEQPOINT_ASSIGN_OR_RETURN(const auto run, recorded_runs_.Read(*snapshot, cancelled));
     return queries::Replay(data, *run, cancelled);
   });
-  if (reply.ok() && !stored.ok()) reply->add_sentences(std::string(stored.message()));
+  if (reply.ok() && !stored.ok()) reply->add_messages(std::string(stored.message()));
   return reply;
 }
 
@@ -353,7 +353,7 @@ absl::StatusOr<v1::GetPlaylistReply> ProfilerBackend::GetPlaylist(
   SEQPOINT_ASSIGN_OR_RETURN(const auto playlist, queries::MakePlaylist(*snapshot, options));
   const absl::Status stored = committer_.AwaitStored(data.job_id);
   auto reply = queries::WithIterations(playlist, store_);
-  if (reply.ok()) reply->set_sentence(Join(reply->sentence(), stored.message()));
+  if (reply.ok()) reply->set_message(Join(reply->message(), stored.message()));
   return reply;
 }
 

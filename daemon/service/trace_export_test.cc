@@ -151,7 +151,7 @@ TEST_F(TraceExportTest, AnImportedTraceIsTheSameJobWhenItIsImportedAgain) {
   // Without the marker: the file says where iterations begin, and their lengths.
   const auto again = Import(*daemon, "again", {text});
   ASSERT_TRUE(again.ok()) << again.status();
-  EXPECT_EQ(again->traces(0).sentence(), "");
+  EXPECT_EQ(again->traces(0).message(), "");
   EXPECT_EQ(again->traces(0).calls(), 20);
   const std::vector<std::string> iterations = Iterations(*daemon, "first");
   ASSERT_EQ(iterations.size(), 4u);  // the last mark only ends one

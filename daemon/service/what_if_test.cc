@@ -175,7 +175,7 @@ TEST_F(WhatIfTest, ATraceIsAJobLikeAnyOtherAlsoAfterARestart) {
     EXPECT_NEAR(replay.iterations(0).measured_duration_ns(), 432e3, 1);
     EXPECT_LT(std::abs(replay.worst_error()), 1e-3);
     ASSERT_GT(replay.critical_path_size(), 1);
-    EXPECT_EQ(replay.critical_path(0).what(), "kernels");
+    EXPECT_EQ(replay.critical_path(0).category(), "kernels");
     EXPECT_NEAR(replay.critical_path(0).share(), 400.0 / 432, 0.03);
 
     // The GPU is what an iteration waits for: half of the kernels' time, and a little else.
@@ -452,7 +452,7 @@ TEST_F(WhatIfTest, MarksBehindWhichNothingIsLaunchedTellNoTimes) {
   const auto steps = Import("b", {{"a.json", trace.Text()}}, "step");
   ASSERT_TRUE(steps.ok()) << steps.status();
   EXPECT_EQ(steps->traces(0).iterations(), 4);
-  EXPECT_THAT(steps->traces(0).sentence(), HasSubstr("1 mark of other threads left out"));
+  EXPECT_THAT(steps->traces(0).message(), HasSubstr("1 mark of other threads left out"));
 }
 
 TEST_F(WhatIfTest, WhetherEachLengthNeedsAGraphTheKernelsTell) {

@@ -517,7 +517,7 @@ TEST(TraceReaderTest, Gzip) {
   EXPECT_THAT(Refusal(packed.substr(0, 12)), HasSubstr("first 12 bytes of a gzip file"));
 }
 
-TEST(TraceReaderTest, Sentences) {
+TEST(TraceReaderTest, Messages) {
   using namespace std::string_literals;
   EXPECT_EQ(Refusal(""), "t.json is empty; was the profiler stopped before its file was written?");
   EXPECT_EQ(Refusal(Gzip("")), Refusal(""));

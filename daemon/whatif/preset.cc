@@ -312,18 +312,18 @@ void Doubts::Add(const Fit& fit) {
 }
 
 std::vector<std::string> Doubts::InWords() const {
-  std::vector<std::string> sentences;
+  std::vector<std::string> messages;
   for (const auto& [of, shares] : shares_) {
     const auto percent = [](double share) { return absl::StrFormat("%.3g", 100 * share); };
     const std::string least = percent(shares.least), most = percent(shares.most);
-    sentences.push_back(absl::StrCat("doubtful for ",
-                                     shares.most < kSmallShare
-                                         ? absl::StrFormat("< %g", 100 * kSmallShare)
-                                     : least == most ? most
-                                                     : absl::StrCat(least, " to ", most),
-                                     " % ", of));
+    messages.push_back(absl::StrCat("doubtful for ",
+                                    shares.most < kSmallShare
+                                        ? absl::StrFormat("< %g", 100 * kSmallShare)
+                                    : least == most ? most
+                                                    : absl::StrCat(least, " to ", most),
+                                    " % ", of));
   }
-  return sentences;
+  return messages;
 }
 
 }  // namespace seqpoint::whatif

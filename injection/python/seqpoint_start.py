@@ -82,5 +82,5 @@ def _start():
 
 try:
     _start()
-except Exception as unexpected:  # never the program's trouble
+except Exception as unexpected:  # never the program's error
     _log(unexpected)

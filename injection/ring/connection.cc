@@ -111,7 +111,7 @@ Status Connection::Exchange(const char* path, const RingWriter& ring, const char
   if (ready == 0) return Fail(ETIMEDOUT, path, "no answer to the hello");
   struct {
     abi::Welcome welcome;
-    char sentence[192];
+    char message[192];
   } answer = {};
   const ssize_t got = recv(fd_, &answer, sizeof answer - 1, 0);
   if (got < 0) return Fail(errno, path, strerror(errno));
@@ -121,7 +121,7 @@ Status Connection::Exchange(const char* path, const RingWriter& ring, const char
     return Fail(EPROTO, path, "the answer is not a welcome; is this another program's socket?");
   }
   if (answer.welcome.status != 0) {
-    return Fail(static_cast<int>(answer.welcome.status), path, answer.sentence);
+    return Fail(static_cast<int>(answer.welcome.status), path, answer.message);
   }
   if (answer.welcome.abi_version != abi::kAbiVersion) {
     char what[96];

@@ -162,9 +162,9 @@ class Daemon : private ingest::InjectServer::Handler, private ingest::RingSink {
   bool in_effect() const { return in_effect_; }
   // Iterations whose counters came since then.
   int counters() const { return counters_; }
-  std::string trouble() const {
+  std::string error() const {
     const std::lock_guard lock(mutex_);
-    return trouble_;
+    return error_;
   }
 
  private:
@@ -205,12 +205,12 @@ class Daemon : private ingest::InjectServer::Handler, private ingest::RingSink {
     } else if (type == abi::EventType::kFeature) {
       abi::FeatureEvent event;
       std::memcpy(&event, payload.data(), sizeof(event));
-      const std::string sentence(reinterpret_cast<const char*>(payload.data()) + sizeof(event),
-                                 event.length);
-      if (wanted_ == Wanted::kReleased && sentence.find("released") != std::string::npos) {
+      const std::string message(reinterpret_cast<const char*>(payload.data()) + sizeof(event),
+                                event.length);
+      if (wanted_ == Wanted::kReleased && message.find("released") != std::string::npos) {
         in_effect_ = true;
       }
-      if (event.state == static_cast<uint16_t>(abi::FeatureState::kFailed)) trouble_ = sentence;
+      if (event.state == static_cast<uint16_t>(abi::FeatureState::kFailed)) error_ = message;
     }
   }
   void OnData(absl::Span<const abi::DataRecord>) override {}
@@ -226,7 +226,7 @@ class Daemon : private ingest::InjectServer::Handler, private ingest::RingSink {
   uint8_t level_ = 0;
   uint32_t generation_ = 0;
   abi::RuleEvent last_ = {};
-  std::string trouble_;
+  std::string error_;
   std::atomic<bool> stop_{false}, in_effect_{false};
   std::atomic<int> counters_{0};
   std::thread thread_;
@@ -399,7 +399,7 @@ class Ladder {
           if (!Reach(&daemon, &job)) {
             if (round == 0) {
               std::fprintf(stderr, "%s: \"%s\" could not be reached: %s\n", kind.c_str(),
-                           rung.c_str(), daemon.trouble().c_str());
+                           rung.c_str(), daemon.error().c_str());
             }
             continue;
           }

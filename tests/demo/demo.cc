@@ -68,8 +68,8 @@ struct Asked {
 
 // ------------------------------------------------------------------------------------- the run
 
-[[noreturn]] void Die(const std::string& sentence, int status = 1) {
-  std::fprintf(stderr, "demo: %s\n", sentence.c_str());
+[[noreturn]] void Die(const std::string& message, int status = 1) {
+  std::fprintf(stderr, "demo: %s\n", message.c_str());
   std::exit(status);
 }
 
@@ -92,11 +92,11 @@ std::string WriteLengths(const Options& options, const fs::path& folder) {
   return path;
 }
 
-[[noreturn]] void DieWithLog(const fs::path& folder, const std::string& sentence) {
+[[noreturn]] void DieWithLog(const fs::path& folder, const std::string& message) {
   std::ifstream log(folder / "run.log");
   std::stringstream text;
   text << log.rdbuf();
-  Die(absl::StrCat(sentence, " (", (folder / "run.log").string(), "):\n", text.str()));
+  Die(absl::StrCat(message, " (", (folder / "run.log").string(), "):\n", text.str()));
 }
 
 std::vector<std::string> TrainingCommand(const Options& options, const fs::path& bin,
@@ -424,7 +424,7 @@ int Run(Options options) {
               : truth.iterations[0].lengths.size() == 2
                   ? "\n            (the source and target length that the program itself logs)"
                   : "\n            (the length that the program itself logs)");
-  std::printf("%s%s\n", rule.sentence().c_str(), rule.sentence().empty() ? "" : "\n");
+  std::printf("%s%s\n", rule.message().c_str(), rule.message().empty() ? "" : "\n");
   for (const auto& [fraction, answer] : asked) {
     std::printf("asked at %.1f %%: %s\n", answer.fraction * 100, answer.basis.c_str());
   }

@@ -126,16 +126,16 @@ v1::Job FakeBackend::SampleJob() {
   feature->set_name("counters");
   feature->set_state(v1::FEATURE_STATE_FAILED);
   feature->set_code(35);
-  feature->set_sentence("no permission for GPU counters; see `seqpoint doctor`");
+  feature->set_message("no permission for GPU counters; see `seqpoint doctor`");
   job.mutable_overhead()->set_budget_share(0.01);
   job.mutable_overhead()->set_spent_share(0.0004);
   job.mutable_overhead()->set_stopped_duration_ns(16'000'000);
   v1::Spent* spent = job.mutable_overhead()->add_spent();
-  spent->set_what("counters");
+  spent->set_activity("counters");
   spent->set_count(64);
   spent->set_duration_ns(16'000'000);
   spent = job.mutable_overhead()->add_spent();
-  spent->set_what("watching at mark");
+  spent->set_activity("watching at mark");
   spent->set_count(2'000);
   spent->set_duration_ns(1'000'000);
   spent->set_estimated(true);
@@ -168,9 +168,9 @@ void FakeBackend::SetJobsPerPage(int jobs) {
   jobs_per_page_ = jobs;
 }
 
-void FakeBackend::SetTrouble(absl::Status status) {
+void FakeBackend::SetError(absl::Status status) {
   absl::MutexLock lock(&mutex_);
-  trouble_ = std::move(status);
+  error_ = std::move(status);
 }
 
 v1::AnalyzeRequest FakeBackend::last_analysis() {
@@ -216,7 +216,7 @@ v1::Job* FakeBackend::Find(const std::string& job) {
 }
 
 absl::StatusOr<v1::Job*> FakeBackend::FindForFigures(const std::string& job) {
-  if (!trouble_.ok()) return trouble_;
+  if (!error_.ok()) return error_;
   v1::Job* found = Find(job);
   if (found == nullptr) return NoSuchJob(job);
   return found;
@@ -443,7 +443,7 @@ absl::StatusOr<v1::GetCountersReply> FakeBackend::GetCounters(
   add("dram__bytes.sum", "B", 3.2e9);
   v1::Counter* tensor = add("sm__inst_executed_pipe_tensor.sum", "1", 1.7e8);
   tensor->set_complete(false);
-  tensor->set_sentence("2 of 3 configurations were measured");
+  tensor->set_message("2 of 3 configurations were measured");
   add("flops.fp32", "1", 1.6e11)->set_derived(true);
   v1::Counter* ratio = add("dram__bytes.sum.per_second", "B/s", 8e10);
   ratio->set_ratio(true);
@@ -457,7 +457,7 @@ absl::StatusOr<v1::GetCountersReply> FakeBackend::GetCounters(
   measured.set_complete(true);
   reply.set_slowdown(1.1);
   reply.set_metric_sets("dram");
-  reply.set_sentence("the chip does not offer l2");
+  reply.set_message("the chip does not offer l2");
   reply.set_backend(v1::COUNTER_BACKEND_RANGE);
   reply.set_chip("GH100");
   if (request.has_part()) reply.set_part(PartWords(request.part()));
@@ -546,7 +546,7 @@ absl::StatusOr<v1::CompareReply> FakeBackend::Compare(const v1::CompareRequest& 
     run.set_timed_iterations((*job)->iterations());
     *run.mutable_duration_ns() = Around(totals[r], 0);
     run.set_traced_iterations(12);
-    run.set_alone_share(0.002);
+    run.set_unmatched_share(0.002);
     run.set_clock_kind((*job)->clock_kind());
     *run.mutable_losses() = (*job)->losses();
     if (request.has_part()) run.set_part(PartWords(request.part()));
@@ -668,7 +668,7 @@ absl::StatusOr<v1::ControlReply> FakeBackend::Control(const v1::ControlRequest& 
 absl::StatusOr<v1::AnalyzeReply> FakeBackend::Analyze(const v1::AnalyzeRequest& request) {
   absl::MutexLock lock(&mutex_);
   last_analysis_ = request;
-  if (!trouble_.ok()) return trouble_;
+  if (!error_.ok()) return error_;
   struct Sum {
     double count = 0, duration = 0;
   };
@@ -708,7 +708,7 @@ absl::StatusOr<v1::AnalyzeReply> FakeBackend::Analyze(const v1::AnalyzeRequest& 
     if (duration * log.lengths_size() < 4 * reply.total()) continue;
     reply.set_slow_iterations(reply.slow_iterations() + 1);
   }
-  if (reply.slow_iterations() > 0) reply.add_sentences("some iterations took far longer");
+  if (reply.slow_iterations() > 0) reply.add_messages("some iterations took far longer");
   reply.set_confidence(request.confidence());
   *reply.mutable_projection() = Around(reply.total(), 0.01);
   if (request.playlist()) {
@@ -723,7 +723,7 @@ absl::StatusOr<v1::AnalyzeReply> FakeBackend::Analyze(const v1::AnalyzeRequest& 
       to.set_noise_duration_ns(point.noise());
     }
     playlist.set_iterations(reply.iterations());
-    playlist.set_reach(0.01);
+    playlist.set_relative_error(0.01);
     playlist.set_confidence(request.confidence());
   }
   reply.set_paper_error(0.004);
@@ -820,9 +820,9 @@ absl::StatusOr<v1::GetPlaylistReply> FakeBackend::GetPlaylist(
   }
   reply.set_iterations((*job)->iterations());
   reply.set_verdict((*job)->rule().verdict());
-  reply.set_reach(request.target_error() > 0 ? request.target_error() : 0.02);
+  reply.set_relative_error(request.target_error() > 0 ? request.target_error() : 0.02);
   reply.set_confidence(request.confidence());
-  reply.set_sentence("what first iterations took on top is left out, 2.0 % of the run's time");
+  reply.set_message("what first iterations took on top is left out, 2.0 % of the run's time");
   reply.set_job_id((*job)->id());
   return reply;
 }
@@ -830,7 +830,7 @@ absl::StatusOr<v1::GetPlaylistReply> FakeBackend::GetPlaylist(
 absl::StatusOr<v1::ProjectPlaylistReply> FakeBackend::ProjectPlaylist(
     const v1::ProjectPlaylistRequest& request) {
   absl::MutexLock lock(&mutex_);
-  if (!trouble_.ok()) return trouble_;
+  if (!error_.ok()) return error_;
   double total = 0, expected = 0, iterations = 0;
   for (int i = 0; i < request.points_size(); ++i) {
     const v1::PlaylistPoint& point = request.points(i);
@@ -899,10 +899,10 @@ absl::StatusOr<v1::ImportTraceReply> FakeBackend::ImportTrace(
     trace.set_boundary("annotation ProfilerStep#");
     trace.set_calls(52'000);
     trace.set_gpu_tasks(40'000);
-    if (data.size() < 100) trace.set_sentence("the file is cut: only what is before is read");
+    if (data.size() < 100) trace.set_message("the file is cut: only what is before is read");
   }
   absl::MutexLock lock(&mutex_);
-  if (!trouble_.ok()) return trouble_;
+  if (!error_.ok()) return error_;
   if (Find(absl::StrCat(job.name(), "@", job.run_id())) != nullptr) {
     return absl::AlreadyExistsError(
         absl::StrCat("there is a job \"", job.name(), "@", job.run_id(), "\" already"));
@@ -936,7 +936,7 @@ absl::StatusOr<v1::ReplayReply> FakeBackend::Replay(const v1::ReplayRequest& req
   reply.set_mean_error(0.0024);
   reply.set_worst_error(-0.03);
   const auto add = [](v1::TimeShare* share, const char* what, double of_iteration) {
-    share->set_what(what);
+    share->set_category(what);
     share->set_duration_ns(of_iteration * kIterationNs);
     share->set_share(of_iteration);
   };
@@ -944,7 +944,7 @@ absl::StatusOr<v1::ReplayReply> FakeBackend::Replay(const v1::ReplayRequest& req
   add(reply.add_critical_path(), "launches", 0.25);
   add(reply.add_idle(), "data loading", 0.125);
   reply.set_tasks(123'456);
-  reply.add_sentences("12 tasks begin later than the trace explains, 1.2 ms in all");
+  reply.add_messages("12 tasks begin later than the trace explains, 1.2 ms in all");
   *reply.mutable_losses() = (*job)->losses();
   reply.set_job_id((*job)->id());
   return reply;
@@ -1006,7 +1006,7 @@ absl::StatusOr<v1::WhatIfReply> FakeBackend::WhatIf(const v1::WhatIfRequest& req
     for (auto* path :
          {answer.mutable_critical_path_before(), answer.mutable_critical_path_after()}) {
       v1::TimeShare& share = *path->Add();
-      share.set_what("kernels");
+      share.set_category("kernels");
       share.set_share(path == answer.mutable_critical_path_before() ? 0.75 : 0.5);
       share.set_duration_ns(share.share() * kIterationNs);
     }

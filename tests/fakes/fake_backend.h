@@ -32,7 +32,7 @@ class FakeBackend : public service::Backend {
   // A page of ListJobs has no more jobs. Default: as many as are asked for.
   void SetJobsPerPage(int jobs);
   // Every question about figures fails with this from now on.
-  void SetTrouble(absl::Status status);
+  void SetError(absl::Status status);
   std::optional<v1::ControlRequest> last_control();
   v1::AnalyzeRequest last_analysis();  // empty: none
   v1::ImportJobRequest last_import();
@@ -97,7 +97,7 @@ class FakeBackend : public service::Backend {
   std::map<std::string, v1::Job> jobs_ ABSL_GUARDED_BY(mutex_);
   int64_t iterations_ ABSL_GUARDED_BY(mutex_) = 2'500;
   int jobs_per_page_ ABSL_GUARDED_BY(mutex_) = INT_MAX;
-  absl::Status trouble_ ABSL_GUARDED_BY(mutex_);
+  absl::Status error_ ABSL_GUARDED_BY(mutex_);
   std::optional<v1::ControlRequest> last_control_ ABSL_GUARDED_BY(mutex_);
   v1::AnalyzeRequest last_analysis_ ABSL_GUARDED_BY(mutex_);
   v1::ImportJobRequest last_import_ ABSL_GUARDED_BY(mutex_);

@@ -38,12 +38,12 @@ PuppetProcess::PuppetProcess(ingest::AcceptedProcess accepted)
       reader_(std::move(accepted.reader)),
       writer_(reader_->control_block()) {}
 
-std::string PuppetProcess::Sentence(abi::Feature feature) const {
-  std::string sentence;
+std::string PuppetProcess::Message(abi::Feature feature) const {
+  std::string message;
   for (const FeatureResult& result : features) {
-    if (result.feature == feature) sentence = result.sentence;
+    if (result.feature == feature) message = result.message;
   }
-  return sentence;
+  return message;
 }
 
 size_t PuppetProcess::CountRecords(abi::DataType type) const {

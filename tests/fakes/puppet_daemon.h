@@ -40,13 +40,13 @@ struct KernelResult {
 };
 struct ConfigResult {
   abi::ConfigEvent event;
-  std::string sentence;
+  std::string message;
 };
 struct FeatureResult {
   abi::Feature feature;
   abi::FeatureState state;
   uint32_t code;
-  std::string sentence;
+  std::string message;
 };
 
 struct DeviceResult {
@@ -95,7 +95,7 @@ class PuppetProcess : public ingest::RingSink {
   ingest::RingStats stats;
 
   // The sentence of the feature's last state, or an empty string.
-  std::string Sentence(abi::Feature feature) const;
+  std::string Message(abi::Feature feature) const;
   size_t CountRecords(abi::DataType type) const;
 
  private:

@@ -192,7 +192,7 @@ class Reports(unittest.TestCase):
         plain = [{"median_ms": 5.0}, {"kernels": 30, "operators": 10}, {"median_ms": 5.0}]
         own = {"kernels": 30, "operators": 10, "cupti": {"file": "libcupti.so.13", "version": 130001}}
         before = {"median_ms": 5.0, "found_ms": 5.0, "clock": "REAL", "windows": 1, "with_kernels": [7, 8], "kernels_each": 3,
-                  "without_times": 1, "counters": 2, "trouble": "none", "says": {"activity": "GPU work can be recorded"}}
+                  "without_times": 1, "counters": 2, "error": "none", "says": {"activity": "GPU work can be recorded"}}
         # A clock of ticks: 2.4 of them in a nanosecond.
         after = dict(before, found_ms=12.0, clock="FOREIGN", windows=3, with_kernels=[21], without_times=5, counters=3,
                      says={"activity": "no kernel is recorded"})
@@ -693,7 +693,7 @@ class Parts(unittest.TestCase):
                 # A flush in a program without CUPTI would be the beginning of its use.
                 self.assertEqual(one["flush_ms"] is not None, name in experiments.FLUSHES)
         self.assertEqual(soak["raw"]["second_process"]["start"], "0")
-        self.assertEqual(sum("decides" in sentence for sentence in soak["summary"]), 3)
+        self.assertEqual(sum("decides" in message for message in soak["summary"]), 3)
 
     def test_a_roofline_of_kernels_known_by_hand(self):
         with tempfile.TemporaryDirectory() as folder:

@@ -120,7 +120,7 @@ def markdown(parts, steps_of):
             if "later_try" in entry:
                 later = entry["later_try"]
                 lines += [f"**a later try {later['status']}** ({later['finished']}): " + _text(later.get("error", "")), ""]
-            lines += [f"* {sentence}" for sentence in result.get("summary", [])]
+            lines += [f"* {message}" for message in result.get("summary", [])]
             for table in result.get("tables", []):
                 lines += ["", *_table(table)]
             if "markdown" in result:  # another program's own tables

@@ -104,17 +104,17 @@ class Session:
         return self.ask("control", self.name, *arguments)
 
     def job(self):
-        """The job without what is large: state, iterations, rule, overhead, trouble, losses."""
+        """The job without what is large: state, iterations, rule, overhead, error, losses."""
         whole = self.ask("jobs", self.name, check=False).get("job", {})
-        out = {key: whole.get(key) for key in ("state", "iterations", "unique_lengths", "trouble", "clock_kind",
+        out = {key: whole.get(key) for key in ("state", "iterations", "unique_lengths", "error", "clock_kind",
                                                "live_processes", "rule", "overhead", "losses", "seqpoints", "phases")}
         out["iterations"] = int(out["iterations"] or 0)
         return out
 
     def says(self):
-        """{feature: sentence} of the library in the newest process: what it can do, and why not what it cannot."""
+        """{feature: message} of the library in the newest process: what it can do, and why not what it cannot."""
         processes = self.ask("jobs", self.name, check=False).get("job", {}).get("processes") or [{}]
-        return {one["name"]: one["sentence"] for one in processes[-1].get("features", [])}
+        return {one["name"]: one["message"] for one in processes[-1].get("features", [])}
 
     def stops(self, what):
         """How often the program was stopped for this: "counters", "traces"."""
@@ -134,7 +134,7 @@ class Session:
             if not self.running():
                 return None
             time.sleep(pause)
-        raise StepFailed(f"{self.name}: waited too long; {self.job().get('trouble') or ''} {self.tail()}")
+        raise StepFailed(f"{self.name}: waited too long; {self.job().get('error') or ''} {self.tail()}")
 
     def project(self):
         """{"value", "low", "high", "fraction", "basis"} in ns of the whole run; None: no answer yet."""

@@ -355,7 +355,7 @@ void Soak::EndUnseen(int rounds) {
     const bool known = job.iterations() == iterations;
     if (!known) {
       ++unseen;
-      Expect(job.losses().uncounted_processes() > 0 && !job.trouble().empty(),
+      Expect(job.losses().uncounted_processes() > 0 && !job.error().empty(),
              absl::StrCat(name, ": ", job.iterations(), " of ", iterations,
                           " and a word: ", job.losses().ShortDebugString()));
       Expect(!job.has_time() || std::isinf(job.time().so_far().high()),

@@ -177,7 +177,7 @@ TEST_F(Asking, SeveralRanks) {
   ExpectUnderstood("job");
 }
 
-TEST_F(Asking, WithoutATracedIterationASentence) {
+TEST_F(Asking, WithoutATracedIterationAMessage) {
   ASSERT_TRUE(runs_.Train("job", Training("10"), "").ok());
   for (const std::vector<std::string>& question :
        {std::vector<std::string>{"replay", "job"}, {"whatif", "job", "--list"}}) {

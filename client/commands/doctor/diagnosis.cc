@@ -25,8 +25,8 @@ constexpr const char* kTwoLines =
 
 class Findings {
  public:
-  void Add(Finding::Kind kind, const char* subject, std::string sentence, std::string action = "") {
-    all_.push_back({kind, subject, std::move(sentence), std::move(action)});
+  void Add(Finding::Kind kind, const char* subject, std::string message, std::string action = "") {
+    all_.push_back({kind, subject, std::move(message), std::move(action)});
   }
   std::vector<Finding> Take() { return std::move(all_); }
 
@@ -165,16 +165,16 @@ void JudgeLibrary(const DoctorFacts& facts, const std::string& client_version, F
 void JudgeDaemon(const DoctorFacts& facts, const std::string& client_version, Findings* findings) {
   if (facts.daemon.has_value()) {
     const v1::GetDaemonReply& daemon = *facts.daemon;
-    std::string sentence = absl::StrCat(
+    std::string message = absl::StrCat(
         "seqpointd ", daemon.version(), daemon.private_daemon() ? " (private)" : "", " answers on ",
         daemon.api_socket(), "; ", FormatCount(daemon.jobs(), "job"), ", ", daemon.live_processes(),
         daemon.live_processes() == 1 ? " live process" : " live processes");
     if (daemon.version() != client_version) {
       findings->Add(Finding::kProblem, "daemon",
-                    absl::StrCat(sentence, "; this program is version ", client_version),
+                    absl::StrCat(message, "; this program is version ", client_version),
                     "install the same version of all parts and restart seqpointd");
     } else {
-      findings->Add(Finding::kOk, "daemon", sentence);
+      findings->Add(Finding::kOk, "daemon", message);
     }
     if (access(daemon.inject_socket().c_str(), W_OK) == 0) {
       findings->Add(Finding::kOk, "sockets", daemon.inject_socket() + " can be written");
@@ -186,10 +186,10 @@ void JudgeDaemon(const DoctorFacts& facts, const std::string& client_version, Fi
     }
     std::string store =
         absl::StrCat(daemon.store_path(), ", ", FormatQuantity(daemon.store_bytes(), "B"));
-    if (daemon.trouble().empty()) {
+    if (daemon.error().empty()) {
       findings->Add(Finding::kOk, "store", store);
     } else {
-      findings->Add(Finding::kProblem, "store", absl::StrCat(store, ": ", daemon.trouble()));
+      findings->Add(Finding::kProblem, "store", absl::StrCat(store, ": ", daemon.error()));
     }
   } else if (facts.daemon_hangs) {
     findings->Add(Finding::kProblem, "daemon", facts.daemon_error);
@@ -215,19 +215,19 @@ void JudgeJobs(const DoctorFacts& facts, Findings* findings) {
             absl::StrCat(JobTitle(job), ", ", FeatureText(process, feature)));
       }
     }
-    if (!job.trouble().empty()) {
-      findings->Add(Finding::kProblem, "job", absl::StrCat(JobTitle(job), ": ", job.trouble()));
+    if (!job.error().empty()) {
+      findings->Add(Finding::kProblem, "job", absl::StrCat(JobTitle(job), ": ", job.error()));
     } else if (job.state() == v1::JOB_STATE_LEARNING) {
       findings->Add(Finding::kNote, "job",
                     JobTitle(job) + ": it is not found yet where its iterations begin", kTwoLines);
     }
   }
-  if (facts.ended_job && !facts.ended_job->has_rule() && !facts.ended_job->trouble().empty()) {
-    const std::string& trouble = facts.ended_job->trouble();
-    const bool told = absl::StrContains(trouble, "seqpoint_iteration_begin") ||
+  if (facts.ended_job && !facts.ended_job->has_rule() && !facts.ended_job->error().empty()) {
+    const std::string& error = facts.ended_job->error();
+    const bool told = absl::StrContains(error, "seqpoint_iteration_begin") ||
                       facts.ended_job->state() == v1::JOB_STATE_FAILED;
     findings->Add(Finding::kNote, "job",
-                  absl::StrCat(JobTitle(*facts.ended_job), ", the latest: ", trouble),
+                  absl::StrCat(JobTitle(*facts.ended_job), ", the latest: ", error),
                   told ? "" : kTwoLines);
   }
 }
@@ -265,7 +265,7 @@ std::string FindingsText(const std::vector<Finding>& findings) {
     kind.resize(9, ' ');
     std::string subject = finding.subject;
     subject.resize(10, ' ');
-    absl::StrAppend(&text, kind, subject, finding.sentence, "\n");
+    absl::StrAppend(&text, kind, subject, finding.message, "\n");
     if (!finding.action.empty()) {
       absl::StrAppend(&text, std::string(19, ' '), "-> ", finding.action, "\n");
     }
@@ -280,7 +280,7 @@ std::string FindingsJson(const std::vector<Finding>& findings) {
     auto& fields = *list->add_values()->mutable_struct_value()->mutable_fields();
     fields["kind"].set_string_value(KindName(finding.kind));
     fields["subject"].set_string_value(finding.subject);
-    fields["sentence"].set_string_value(finding.sentence);
+    fields["message"].set_string_value(finding.message);
     fields["action"].set_string_value(finding.action);
   }
   return ToJson(object, /*one_line=*/false);

@@ -14,15 +14,15 @@ namespace seqpoint::client {
 struct Finding {
   enum Kind { kOk, kNote, kProblem };
   Kind kind = kOk;
-  std::string subject;   // "driver"
-  std::string sentence;  // what was found
-  std::string action;    // what to do; empty: nothing
+  std::string subject;  // "driver"
+  std::string message;  // what was found
+  std::string action;   // what to do; empty: nothing
 };
 
 std::vector<Finding> Diagnose(const DoctorFacts& facts, const std::string& client_version);
 
 std::string FindingsText(const std::vector<Finding>& findings);
-// {"findings": [{"kind": "ok|note|problem", "subject", "sentence", "action"}, ...]}
+// {"findings": [{"kind": "ok|note|problem", "subject", "message", "action"}, ...]}
 std::string FindingsJson(const std::vector<Finding>& findings);
 
 }  // namespace seqpoint::client

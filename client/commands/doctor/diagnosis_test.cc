@@ -57,15 +57,15 @@ TEST(DoctorTest, EachProblemIsNamedWithItsRemedy) {
 
   facts = HealthyFacts();
   facts.driver.error = "libcuda.so.1 crashed (Segmentation fault)";
-  EXPECT_THAT(OnlyProblem(facts).sentence, HasSubstr("crashed"));
+  EXPECT_THAT(OnlyProblem(facts).message, HasSubstr("crashed"));
 
   facts = HealthyFacts();
   facts.cupti.detail = "39";
-  EXPECT_THAT(OnlyProblem(facts).sentence, HasSubstr("another tool holds CUPTI"));
+  EXPECT_THAT(OnlyProblem(facts).message, HasSubstr("another tool holds CUPTI"));
 
   facts = HealthyFacts();
   facts.foreign_injections = {"CUDA_INJECTION64_PATH=/opt/nsys.so"};
-  EXPECT_THAT(OnlyProblem(facts).sentence, HasSubstr("/opt/nsys.so"));
+  EXPECT_THAT(OnlyProblem(facts).message, HasSubstr("/opt/nsys.so"));
 
   facts = HealthyFacts();
   facts.admin_only = true;
@@ -75,22 +75,22 @@ TEST(DoctorTest, EachProblemIsNamedWithItsRemedy) {
 
   facts = HealthyFacts();
   facts.inject.version = "0.2.0";
-  EXPECT_THAT(OnlyProblem(facts).sentence, AllOf(HasSubstr("0.2.0"), HasSubstr("0.1.0")));
+  EXPECT_THAT(OnlyProblem(facts).message, AllOf(HasSubstr("0.2.0"), HasSubstr("0.1.0")));
 
   facts = HealthyFacts();
   facts.daemon->set_inject_socket("/nonexistent/inject.sock");
-  EXPECT_THAT(OnlyProblem(facts).sentence, HasSubstr("/nonexistent/inject.sock"));
+  EXPECT_THAT(OnlyProblem(facts).message, HasSubstr("/nonexistent/inject.sock"));
 
   facts = HealthyFacts();
-  facts.daemon->set_trouble("the disk is full");
-  EXPECT_THAT(OnlyProblem(facts).sentence, HasSubstr("the disk is full"));
+  facts.daemon->set_error("the disk is full");
+  EXPECT_THAT(OnlyProblem(facts).message, HasSubstr("the disk is full"));
 
   facts = HealthyFacts();
   facts.daemon.reset();
   EXPECT_THAT(Problems(facts), ::testing::IsEmpty());  // one can be started
   facts.daemon_program.clear();
   facts.daemon_program_error = "seqpointd was not found; set SEQPOINT_DAEMON";
-  EXPECT_THAT(OnlyProblem(facts).sentence, HasSubstr("SEQPOINT_DAEMON"));
+  EXPECT_THAT(OnlyProblem(facts).message, HasSubstr("SEQPOINT_DAEMON"));
 }
 
 TEST(DoctorTest, WithoutAGpuTimeAloneIsProfiledAndNothingIsAmiss) {
@@ -141,9 +141,9 @@ TEST(DoctorTest, FeaturesOfLiveJobsAreTold) {
   v1::Feature* feature = job.add_processes()->add_features();
   feature->set_name("cupti");
   feature->set_state(v1::FEATURE_STATE_FAILED);
-  feature->set_sentence("CUPTI is held by Nsight Systems");
+  feature->set_message("CUPTI is held by Nsight Systems");
   facts.live_jobs.push_back(job);
-  EXPECT_THAT(OnlyProblem(facts).sentence,
+  EXPECT_THAT(OnlyProblem(facts).message,
               AllOf(HasSubstr("gnmt"), HasSubstr("CUPTI is held by Nsight Systems")));
   facts.live_jobs[0].mutable_processes(0)->mutable_features(0)->set_state(v1::FEATURE_STATE_READY);
   EXPECT_THAT(Problems(facts), ::testing::IsEmpty());
@@ -165,7 +165,7 @@ TEST(DoctorTest, SaysHowALoopThatIsNotFoundIsTold) {
   // The program was gone before somebody asked.
   facts.live_jobs.clear();
   job.set_state(v1::JOB_STATE_ENDED);
-  job.set_trouble("no process of this job used CUDA or trained with PyTorch");
+  job.set_error("no process of this job used CUDA or trained with PyTorch");
   facts.ended_job = job;
   EXPECT_THAT(text(), ContainsRegex("note     job       by_hand.*, the latest: no process of this "
                                     "job used CUDA"));

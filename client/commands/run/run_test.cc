@@ -90,7 +90,7 @@ TEST(RunTest, TheSummarySaysWhatToKnowOfTheFigures) {
   job.mutable_time()->set_iterations_so_far(1'000);
   job.mutable_time()->mutable_total()->set_value(200e9);
   job.mutable_time()->mutable_remaining()->set_value(160e9);
-  job.mutable_rule()->set_sentence("the given lengths do not match");
+  job.mutable_rule()->set_message("the given lengths do not match");
   std::string text = RunSummary(job, {}, 0);
   EXPECT_THAT(text, AllOf(HasSubstr("the run ended after 1,000 of 5,000 iterations, 73 lengths"),
                           HasSubstr("note: the given lengths do not match"),

@@ -66,9 +66,9 @@ std::string RunSummary(const v1::Job& job, const Answerable& answers, int wait_s
                       FormatCount(job.seqpoints().measurements(), "iteration"), " measured");
     }
     text += "\n";
-    if (job.time_only() != job.trouble()) text += Note(job.time_only());
+    if (job.time_only() != job.error()) text += Note(job.time_only());
     if (job.has_time()) absl::StrAppend(&text, ProjectionText(job.time(), job));
-    text += Note(job.rule().sentence());
+    text += Note(job.rule().message());
     if (!adapter_missing.empty()) {
       text += Note(absl::StrCat("iterations come from CUDA calls alone: ", adapter_missing));
     }
@@ -76,7 +76,7 @@ std::string RunSummary(const v1::Job& job, const Answerable& answers, int wait_s
       absl::StrAppend(&text, "left out: ", losses, "\n");
     }
     text += UnprojectedText(job);
-    if (!job.trouble().empty()) text += Wrap("problem: ", job.trouble(), kTextColumns);
+    if (!job.error().empty()) text += Wrap("problem: ", job.error(), kTextColumns);
     if (!IsOver(job)) text += "the last records are not in these figures yet: ask again\n";
     const std::string& id = job.id();
     absl::StrAppend(&text, "ask next: seqpoint jobs ", id);

@@ -9,9 +9,9 @@ import os
 import sys
 
 
-def log(sentence):
+def log(message):
     if os.environ.get("SEQPOINT_LOG") == "stderr":
-        print(f"seqpoint: {sentence}", file=sys.stderr)
+        print(f"seqpoint: {message}", file=sys.stderr)
 
 
 def tell(what):

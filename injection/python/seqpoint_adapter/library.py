@@ -90,18 +90,18 @@ class Library:
         count = self._wants_operators(ctypes.addressof(lengths))
         return None if count < 0 else tuple(lengths[:count])
 
-    def operators(self, works, sentence):
+    def operators(self, works, message):
         if self._wants_operators is not None:
-            self._operators(works, sentence.encode(errors="replace"))
-        log(sentence)
+            self._operators(works, message.encode(errors="replace"))
+        log(message)
 
-    def batches(self, per_iteration, sentence):
-        self._batches(per_iteration, sentence.encode(errors="replace"))
-        log(sentence)
+    def batches(self, per_iteration, message):
+        self._batches(per_iteration, message.encode(errors="replace"))
+        log(message)
 
-    def describe(self, works, sentence):
-        self._describe(works, sentence.encode(errors="replace"))
-        log(sentence)
+    def describe(self, works, message):
+        self._describe(works, message.encode(errors="replace"))
+        log(message)
 
 
 def find():

@@ -156,8 +156,8 @@ class Recorder:
         self._over = True
         self._tell(bool(self._made), f"no more are recorded: {why}")
 
-    def _tell(self, works, sentence):
-        self._library.operators(works, sentence)
+    def _tell(self, works, message):
+        self._library.operators(works, message)
 
     def _wrap_observer(self, observer):
         recorder, register = self, observer.register_callback

@@ -17,7 +17,7 @@ class Library:
     def __init__(self):
         self.wanted = None  # lengths of the iteration that has begun
         self.distorted = 0
-        self.sentences = []
+        self.messages = []
 
     def wants_operators(self):
         return self.wanted
@@ -25,8 +25,8 @@ class Library:
     def distort(self):
         self.distorted += 1
 
-    def operators(self, works, sentence):
-        self.sentences.append((works, sentence))
+    def operators(self, works, message):
+        self.messages.append((works, message))
 
 
 class OperatorsTest(unittest.TestCase):
@@ -69,7 +69,7 @@ class OperatorsTest(unittest.TestCase):
         for file in self.files():
             self.assertEqual(self.names(file).count("aten::linear"), 1, file)
         self.assertEqual(self.library.distorted, 4)
-        self.assertEqual(self.library.sentences[-1],
+        self.assertEqual(self.library.messages[-1],
                          (True, f"those of 2 lengths are in {self.folder}"))
 
     def test_nothing_is_recorded_that_is_not_wanted(self):
@@ -87,7 +87,7 @@ class OperatorsTest(unittest.TestCase):
         for _ in range(3):
             self.iterate(5, on_host=False)
         self.assertEqual(self.files(), ["5.graph.json"])
-        self.assertIn("times on a GPU are not recorded", self.library.sentences[-1][1])
+        self.assertIn("times on a GPU are not recorded", self.library.messages[-1][1])
 
     def test_steps_inside_of_an_iteration_do_not_end_it(self):
         self.iterate(5, ends=False)
@@ -131,7 +131,7 @@ class OperatorsTest(unittest.TestCase):
         self.iterate(5, compiles=True)
         self.iterate(5)
         self.assertEqual(self.files(), [])
-        self.assertIn("torch.compile", self.library.sentences[0][1])
+        self.assertIn("torch.compile", self.library.messages[0][1])
 
     def test_no_more_lengths_than_the_most(self):
         for _ in range(2):
@@ -143,10 +143,10 @@ class OperatorsTest(unittest.TestCase):
         self.recorder._folder = os.path.join(self.folder, "none")
         for _ in range(5):
             self.iterate(5)
-        self.assertEqual(len(self.library.sentences), 1)
-        works, sentence = self.library.sentences[0]
+        self.assertEqual(len(self.library.messages), 1)
+        works, message = self.library.messages[0]
         self.assertFalse(works)
-        self.assertIn("no more are recorded", sentence)
+        self.assertIn("no more are recorded", message)
         self.assertFalse(torch.autograd._profiler_enabled())
 
     def test_iterations_of_several_passes(self):
@@ -157,7 +157,7 @@ class OperatorsTest(unittest.TestCase):
         self.assertEqual(self.files(), ["5.graph.json", "5.times.json"])
         for _ in range(30):
             self.iterate(7, inside=self.recorder.on_pass)
-        self.assertIn("several forward passes", self.library.sentences[-1][1])
+        self.assertIn("several forward passes", self.library.messages[-1][1])
         self.assertEqual(self.library.distorted, 2 + MAX_DROPPED)
 
     def test_a_graph_has_times_of_its_own_program(self):
@@ -185,7 +185,7 @@ class OperatorsTest(unittest.TestCase):
             self.iterate(5, inside=own)
         self.assertEqual(self.files(), [])
         self.assertEqual(self.library.distorted, MAX_DROPPED)
-        self.assertIn("recorded by the program itself", self.library.sentences[-1][1])
+        self.assertIn("recorded by the program itself", self.library.messages[-1][1])
 
     def test_a_fork_within(self):
         def fork():

@@ -957,13 +957,13 @@ class Adapter:
                      f"the step of {type(optimizer).__name__}")
             modules = self._watch_found()
             names = [t.label + name for t in self._called if t.reader for name in t.reader.names]
-            sentence = (
+            message = (
                 f"PyTorch {self._torch.__version__}: iterations end with {words}; batches are "
                 f"those of "
                 f"{' and '.join(type(module).__name__ for module in modules)}; reported are "
                 f"{', '.join(names) if names else 'no lengths'}")
-            if sentence != self._said:
-                self._said = sentence
+            if message != self._said:
+                self._said = message
                 self._say()
             return
         self._searches += 1

@@ -31,7 +31,7 @@ class Recorder:
 
     def __init__(self, active=True):
         self.told = []
-        self.sentences = []
+        self.messages = []
         self.attached = []
         self.ranks = []
         self.batches_told = []
@@ -59,11 +59,11 @@ class Recorder:
     def rank(self, rank, size):
         self.ranks.append((rank, size))
 
-    def batches(self, per_iteration, sentence):
-        self.batches_told.append((per_iteration, sentence))
+    def batches(self, per_iteration, message):
+        self.batches_told.append((per_iteration, message))
 
-    def describe(self, works, sentence):
-        self.sentences.append((works, sentence))
+    def describe(self, works, message):
+        self.messages.append((works, message))
 
     def stand_down(self, holder):
         self.standing.append(holder)
@@ -158,11 +158,11 @@ class PyTorchTest(unittest.TestCase):
     def test_each_step_ends_an_iteration_from_the_first_on(self):
         self.train(Model(), [5, 7, 9, 7])
         self.assertEqual(self.lengths(), [[5], [7], [9], [7]])
-        works, sentence = self.recorder.sentences[0]
+        works, message = self.recorder.messages[0]
         self.assertTrue(works)
-        self.assertIn("SGD", sentence)
-        self.assertIn("Model", sentence)
-        self.assertIn("tokens.shape[1]", sentence)
+        self.assertIn("SGD", message)
+        self.assertIn("Model", message)
+        self.assertIn("tokens.shape[1]", message)
 
     def test_a_program_without_a_gpu_is_attached_at_its_first_step(self):
         self.recorder._active = False
@@ -256,7 +256,7 @@ class PyTorchTest(unittest.TestCase):
                               for iteration in self.recorder.iterations()],
                              [[length] for length in range(3, 30)])
             # An evaluation would be among them, and the user is told so.
-            self.assertIn("those of an evaluation among them", self.recorder.sentences[-1][1])
+            self.assertIn("those of an evaluation among them", self.recorder.messages[-1][1])
             self.setUpAgain()
 
     def test_classes_of_pytorch_are_left_alone_unless_they_are_all_that_is_trained(self):
@@ -501,7 +501,7 @@ class PyTorchTest(unittest.TestCase):
             self.adapter._on_exit()
             self.assertEqual(self.lengths(), [[3 + n % 5] for n in range(20)])
             self.assertEqual(self.recorder.attached, [0])
-            self.assertIn("by hand", self.recorder.sentences[0][1])
+            self.assertIn("by hand", self.recorder.messages[0][1])
             self.assertEqual(self.recorder.batches_told, [])  # each pass has its own, as is usual
             self.setUpAgain()
 
@@ -534,9 +534,9 @@ class PyTorchTest(unittest.TestCase):
             weight = torch.zeros(3, requires_grad=True)
             for n in range(100):
                 differentiate((weight * 2).sum(), weight)
-            works, sentence = self.recorder.sentences[-1]
+            works, message = self.recorder.messages[-1]
             self.assertFalse(works)
-            self.assertIn("seqpoint_iteration_begin", sentence)
+            self.assertIn("seqpoint_iteration_begin", message)
             self.setUpAgain()
             self.recorder._active = False
 
@@ -552,7 +552,7 @@ class PyTorchTest(unittest.TestCase):
     def test_steps_that_cannot_be_seen_are_said_and_nothing_stays_replaced(self):
         self.recorder._active = False
         self.train_unseen(pytorch.UNEXPLAINED)
-        self.assertIn("no step of an optimiser", self.recorder.sentences[-1][1])
+        self.assertIn("no step of an optimiser", self.recorder.messages[-1][1])
         self.assertIs(nn.Module.__call__, self.kept[1])
         self.assertEqual((torch.autograd.backward, torch.autograd.grad), self.backward)
         # An optimiser that comes later is seen.
@@ -564,7 +564,7 @@ class PyTorchTest(unittest.TestCase):
             self.recorder._active = False
             self.train_unseen(count)
             self.adapter._on_exit()
-            self.assertEqual(bool(self.recorder.sentences), says)
+            self.assertEqual(bool(self.recorder.messages), says)
             self.setUpAgain()
 
     def test_a_function_that_differentiates_can_be_scripted(self):
@@ -781,7 +781,7 @@ class PyTorchTest(unittest.TestCase):
     def test_wrappers_are_the_root(self):
         self.train(nn.DataParallel(Model()), [5, 6])
         self.assertEqual(self.lengths(), [[5], [6]])
-        self.assertIn("DataParallel", self.recorder.sentences[0][1])
+        self.assertIn("DataParallel", self.recorder.messages[0][1])
 
     def test_copies_and_pickles_of_the_model_hold_nothing_of_ours(self):
         model = Model()
@@ -844,21 +844,21 @@ class PyTorchTest(unittest.TestCase):
         for fold in range(3):
             self.train(Model(), [5 + fold] * 4)
         self.assertEqual(self.lengths(), [[5]] * 4 + [[6]] * 4 + [[7]] * 4)
-        self.assertEqual(len(self.recorder.sentences), 1)
+        self.assertEqual(len(self.recorder.messages), 1)
 
     def test_another_optimizer_of_the_same_model_changes_nothing(self):
         model = Model()
         self.train(model, [5, 6])
         self.train(model, [7, 8])
         self.assertEqual(self.lengths(), [[5], [6], [7], [8]])
-        self.assertEqual(len(self.recorder.sentences), 1)
+        self.assertEqual(len(self.recorder.messages), 1)
 
     def test_what_modules_beside_the_root_tell_is_said_with_their_class(self):
         model = Model()
         optimizer = self.sgd(model.parameters())
         model.output(model.embedding(tokens(5))).sum().backward()
         optimizer.step()
-        self.assertIn("Linear.input.shape[0]", self.recorder.sentences[0][1])
+        self.assertIn("Linear.input.shape[0]", self.recorder.messages[0][1])
 
     def test_inputs_of_another_shape_are_read_anew(self):
         class Either(Model):
@@ -912,7 +912,7 @@ class PyTorchTest(unittest.TestCase):
             model(tokens(length)).sum().backward()
             step()
         self.assertEqual(self.lengths(), [[], [5], [6], [7]])
-        self.assertEqual([works for works, _ in self.recorder.sentences], [True])
+        self.assertEqual([works for works, _ in self.recorder.messages], [True])
 
     def test_a_step_in_parts_of_a_compiled_program(self):
         self.adapter._on_compile()
@@ -932,7 +932,7 @@ class PyTorchTest(unittest.TestCase):
             optimizer.step()
         self.train(model, [5, 6], optimizer)
         self.assertEqual(self.lengths()[-2:], [[5], [6]])
-        self.assertTrue(self.recorder.sentences[-1][0])
+        self.assertTrue(self.recorder.messages[-1][0])
 
     def test_a_program_without_modules_is_said_so_and_looked_at_again(self):
         weight = nn.Parameter(torch.zeros(1))
@@ -940,11 +940,11 @@ class PyTorchTest(unittest.TestCase):
         for _ in range(pytorch.SEARCHED_STEPS + 1):
             optimizer.step()
         self.assertIs(nn.Module.__call__, self.kept[1])
-        self.assertEqual([works for works, _ in self.recorder.sentences], [False])
+        self.assertEqual([works for works, _ in self.recorder.messages], [False])
         self.assertEqual(self.recorder.kinds(), ["step"] * (pytorch.SEARCHED_STEPS + 1))
         model = Model()
         self.train(model, [5] * 10 * pytorch.LOST_AFTER, optimizer)
-        self.assertTrue(self.recorder.sentences[-1][0])
+        self.assertTrue(self.recorder.messages[-1][0])
 
     def test_modules_that_run_again_in_the_backward_pass_are_not_beside_the_root(self):
         from torch.utils.checkpoint import checkpoint
@@ -1060,7 +1060,7 @@ class PyTorchTest(unittest.TestCase):
             inner.replay()
             optimizer.step()
         self.assertEqual(self.lengths(), [[6], [6, 6], [6], [7], [7]])
-        self.assertTrue(all(works for works, _ in self.recorder.sentences))
+        self.assertTrue(all(works for works, _ in self.recorder.messages))
 
     # PyTorch 2.x, by what is different of it.
 
@@ -1135,9 +1135,9 @@ class PyTorchTest(unittest.TestCase):
         optimizer = self.train(model, [5])
         self.recorder.forward = None  # not callable
         self.train(model, [6, 7], optimizer)
-        works, sentence = self.recorder.sentences[-1]
+        works, message = self.recorder.messages[-1]
         self.assertFalse(works)
-        self.assertIn("failed", sentence)
+        self.assertIn("failed", message)
         self.assertNotIn("__call__", Model.__dict__)
 
     def test_an_exception_of_the_program_is_its_own(self):
@@ -1157,7 +1157,7 @@ class PyTorchTest(unittest.TestCase):
             warnings.simplefilter("ignore")
             torch.jit.trace(model, (tokens(4),), check_trace=False)
         self.train(model, [6], optimizer)
-        self.assertTrue(all(works for works, _ in self.recorder.sentences))
+        self.assertTrue(all(works for works, _ in self.recorder.messages))
 
     def test_threads_of_a_program_do_not_disturb(self):
         model = Model()

@@ -80,8 +80,8 @@ Json& Json::Add(const std::string& key, const std::vector<std::string>& values) 
   return AddRaw(key, "[" + raw + "]");
 }
 
-void Die(const std::string& sentence) {
-  std::fprintf(stderr, "seqpoint_gpu_probe: %s\n", sentence.c_str());
+void Die(const std::string& message) {
+  std::fprintf(stderr, "seqpoint_gpu_probe: %s\n", message.c_str());
   // Not exit: CUPTI's handlers might wait for work that never ends.
   std::_Exit(1);
 }

@@ -45,7 +45,7 @@ class Json {
 const std::vector<std::string>& Arguments();
 
 // Ends the process with status 1 and the sentence on standard error.
-[[noreturn]] void Die(const std::string& sentence);
+[[noreturn]] void Die(const std::string& message);
 
 void CheckCuda(cudaError_t result, const char* call);
 void CheckCupti(CUptiResult result, const char* call);

@@ -77,7 +77,7 @@ def training(machine, model, batch):
     every = read_counters(path)
     rows = lay_beside(projected, every)
     if not rows:
-        raise StepFailed(f"no counter was projected; {job.get('trouble') or ''} {projected.get('sentence', '')}")
+        raise StepFailed(f"no counter was projected; {job.get('error') or ''} {projected.get('message', '')}")
     missed = [row[0] for row in rows if row[6] is False]
     return {"summary": [f"{len(every[METRICS[0]])} iterations; measured {(job.get('seqpoints') or {}).get('measurements')}",
                         "every counter within 1 %" if not missed else "beyond 1 %: " + ", ".join(missed)],
@@ -184,7 +184,7 @@ def roofline(machine):
     for expected in known["kernels"]:
         kernel = next((k for k in found.get("kernels", []) if expected["kernel"] in k["name"]), None)
         if kernel is None or not kernel.get("complete"):
-            rows.append([expected["kernel"]] + [None] * 7 + [(kernel or {}).get("sentence", "not found")])
+            rows.append([expected["kernel"]] + [None] * 7 + [(kernel or {}).get("message", "not found")])
             off.append(f"{expected['kernel']} has no position")
             continue
         ratio = {}
@@ -198,18 +198,18 @@ def roofline(machine):
         if share is not None and share > 1.02:
             off.append(f"{expected['kernel']} is {share:.2f} of its roof")
         rows.append([expected["kernel"], kernel["launches"], kernel["duration_ns"], ratio["operations"], ratio["bytes"],
-                     kernel.get("compute_share"), kernel.get("memory_share"), kernel.get("bound"), kernel.get("sentence")])
+                     kernel.get("compute_share"), kernel.get("memory_share"), kernel.get("bound"), kernel.get("message")])
     if not whole:
-        raise StepFailed(f"no length was measured with every configuration: {found.get('sentence', '')} "
-                         f"{job.get('trouble') or ''}")
+        raise StepFailed(f"no length was measured with every configuration: {found.get('message', '')} "
+                         f"{job.get('error') or ''}")
     return {"summary": [f"{len(whole)} lengths measured with every configuration; "
-                        f"{found.get('sentence') or job.get('trouble') or 'no trouble reported'}",
+                        f"{found.get('message') or job.get('error') or 'no error reported'}",
                         "operations and bytes are those by hand, and nothing is above its roof" if not off else
                         "off: " + "; ".join(off),
                         "roofs: " + ", ".join(f"{roof['name']} {roof['per_s']:.4g} {roof['unit']}"
                                               for roof in found.get("roofs", []))],
             "tables": [{"columns": ["kernel", "launches", "ns", "operations / by hand", "bytes / by hand", "of the arithmetic roof",
-                                    "of the memory roof", "bound", "sentence"], "rows": rows}],
+                                    "of the memory roof", "bound", "message"], "rows": rows}],
             "known": known, "found": found, "job": job}
 
 

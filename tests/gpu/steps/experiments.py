@@ -113,9 +113,9 @@ def told_of(teardown, plain, own, before, after, lost, status):
             ["kernel records of one of them", before["kernels_each"], new.get("kernels_each")],
             ["records without times", before["without_times"], more("without_times")],
             ["stops for counters", before["counters"], more("counters")],
-            ["trouble", before["trouble"], "; ".join(filter(None, (lost, new.get("trouble"))))]]
-    rows += [[f"what is said of {name}", before["says"].get(name), sentence] for name, sentence in new.get("says", {}).items()
-             if sentence != before["says"].get(name)]
+            ["error", before["error"], "; ".join(filter(None, (lost, new.get("error"))))]]
+    rows += [[f"what is said of {name}", before["says"].get(name), message] for name, message in new.get("says", {}).items()
+             if message != before["says"].get(name)]
     same = all(plain[1][what] == own[what] for what in ("kernels", "operators"))
     off = [f"{half['found_ms'] / half['median_ms']:.3f} of the program's own time" if half.get("found_ms") else "no times"
            for half in (before, new)]
@@ -153,7 +153,7 @@ def half_of(rung, count, known=()):
             "clock": job["clock_kind"], "windows": watched.stops("traces"), "with_kernels": newest, "says": watched.says(),
             "kernels_each": statistics.median(traced[number]["kernels"] for number in newest) if newest else None,
             "without_times": int((job["losses"] or {}).get("invalid_timestamps") or 0),
-            "counters": watched.stops("counters"), "trouble": job["trouble"] or "none"}
+            "counters": watched.stops("counters"), "error": job["error"] or "none"}
 
 
 # --- graphs that come late ------------------------------------------------------------------------
@@ -229,7 +229,7 @@ def graph_job(machine, name, command, cuda, blocks):
                 f"{len(told)} graphs, {len(told - early)} of them captured later; {failed} captures failed"
                 f" ({answers[-1]['failure']}); the program ended with "
                 f"{status_text(status) if status is not None else 'no status within its time'}; "
-                f"{len(iterations)} iterations found of {count}; {job.get('trouble') or 'no trouble reported'}",
+                f"{len(iterations)} iterations found of {count}; {job.get('error') or 'no error reported'}",
                 "decides whether graphs that come late are a hole in traces, and whether measuring breaks captures: " +
                 (f"of {late[1]} traced iterations with such a graph {late[4]} hold no record of it; " if late[1] else
                  "no iteration with such a graph was traced; ") +

@@ -16,8 +16,8 @@ def us(ns):
     return None if ns is None else round(ns / 1000, 2)
 
 
-def answer(number, sentences, tables, raw):
-    return {"question": number, "summary": sentences, "tables": tables, "raw": raw}
+def answer(number, messages, tables, raw):
+    return {"question": number, "summary": messages, "tables": tables, "raw": raw}
 
 
 def spread_row(spread):
@@ -39,22 +39,22 @@ def doctor(machine):
     findings = json.loads(out.text[out.text.index("{"):out.text.rindex("}") + 1]).get("findings", [])
     return {"summary": [f"{sum(f['kind'] == 'problem' for f in findings)} problems of {len(findings)} findings"],
             "tables": [{"columns": ["kind", "of", "finding", "what to do"],
-                        "rows": [[f["kind"], f["subject"], f["sentence"], f["action"]] for f in findings]}]}
+                        "rows": [[f["kind"], f["subject"], f["message"], f["action"]] for f in findings]}]}
 
 
 def switch(machine):
     raw = machine.probe("switch")
     cost = {(row["job"], row["what"]): row["ns"]["median"] for row in raw["costs"]}
-    sentences = []
+    messages = []
     for job in ("eager", "graph"):
         on = cost[job, "synchronise, idle"] + cost[job, "enable CONCURRENT_KERNEL"] + cost[job, "enable MEMCPY, MEMSET"]
         off = (cost[job, "synchronise, idle"] + cost[job, "flush with 200 records"] +
                cost[job, "disable CONCURRENT_KERNEL"] + cost[job, "disable MEMCPY, MEMSET"])
         more = (cost[job, "200 kernels after enabling, to their end"] -
                 cost[job, "200 kernels, nothing enabled, to their end"])
-        sentences.append(f"{job}: opening a window {us(on)} µs, closing it {us(off)} µs (medians, GPU idle); 200 "
+        messages.append(f"{job}: opening a window {us(on)} µs, closing it {us(off)} µs (medians, GPU idle); 200 "
                          f"kernels take {us(more)} µs more within")
-    return answer(1, sentences, [{"columns": ["job", "what", "median µs", "p90 µs", "least µs"],
+    return answer(1, messages, [{"columns": ["job", "what", "median µs", "p90 µs", "least µs"],
                                   "rows": [[r["job"], r["what"], *spread_row(r["ns"])] for r in raw["costs"]]}], raw)
 
 
@@ -92,12 +92,12 @@ def torch_cupti(machine):
     raw = machine.run([machine.python, machine.torch_script("cupti.py"), *session.device(machine)],
                       env=machine.environment(cuda=False), limit=90).last_json()
     cupti = raw["cupti"]
-    sentences = [f"PyTorch {raw['torch']} for CUDA {raw['cuda']}: " +
+    messages = [f"PyTorch {raw['torch']} for CUDA {raw['cuda']}: " +
                  (f"{cupti['file']}, version {cupti['version']}" if cupti else "no libcupti is mapped") +
                  (", mapped by its import" if raw["mapped_by_import"] else ", not mapped before CUDA begins" if cupti else "")]
-    sentences.append("its own libraries hold a CUPTI that is linked statically: " + ", ".join(raw["static"]) if raw["static"]
+    messages.append("its own libraries hold a CUPTI that is linked statically: " + ", ".join(raw["static"]) if raw["static"]
                      else "none of its own libraries holds a CUPTI that is linked statically")
-    return answer(4, sentences, [{"columns": ["library", "MiB", "holds a CUPTI"],
+    return answer(4, messages, [{"columns": ["library", "MiB", "holds a CUPTI"],
                                   "rows": [[one["file"], one["mib"], one["static"]] for one in raw["libraries"]]}], raw)
 
 
@@ -156,12 +156,12 @@ def range_activity(machine):
              f"{(v['with_records'] / v['without_records'] - 1) * 100:+.2f} %" if v["without_records"] else "-"]
             for v in raw["values"]]
     lengths = [r for r in raw["lengths"] if r["records_in_the_range_ns"]]
-    sentences = [f"errors: {raw['errors']}; {raw['kernel_records']} kernel records of {raw['kernel_records_expected']}"]
+    messages = [f"errors: {raw['errors']}; {raw['kernel_records']} kernel records of {raw['kernel_records_expected']}"]
     if len(lengths) > 1:
         offset, slope = line_through([(r["records_in_the_range_ns"], r["range_ns"]) for r in lengths])
-        sentences.append(f"the time of a range is that of its kernels' records times {slope:.4f}, and {us(offset)} µs more "
+        messages.append(f"the time of a range is that of its kernels' records times {slope:.4f}, and {us(offset)} µs more "
                          "whatever the length: rates over the time of a range are too low by that")
-    return answer(7, sentences,
+    return answer(7, messages,
                   [{"columns": ["metric", "range alone", "with kernel records", "difference"], "rows": rows},
                    {"columns": ["times the work", "range µs", "first to last kernel, in the range µs", "alone µs",
                                 "range longer by µs"],
@@ -288,17 +288,17 @@ def late_graphs(machine):
     raw = [machine.probe("late_graphs", setting, limit=20) for setting in range(4)]
     rows = [[one["kinds"], w["window"], w["graph"], w["graph_records_per_launch"], w["kernel_records_per_launch"],
              w.get("ids_of_the_calls_share")] for one in raw for w in one["windows"]]
-    sentences = []
+    messages = []
     for one in raw:
         late = [w for w in one["windows"] if w["graph"] == "between windows"]
         graphs = min(w["graph_records_per_launch"] for w in late)
         kernels = min(w["kernel_records_per_launch"] for w in late)
         ids = [w["ids_of_the_calls_share"] for w in one["windows"] if "ids_of_the_calls_share" in w and w["window"] > 1]
-        sentences.append(f"{one['kinds']}: a graph from between two windows leaves {graphs:g} whole-graph and {kernels:g} of "
+        messages.append(f"{one['kinds']}: a graph from between two windows leaves {graphs:g} whole-graph and {kernels:g} of "
                          f"{one['nodes']} kernel records a launch; " +
                          (f"in later windows {min(ids) * 100:.0f} % of the records carry the ids of their launches"
                           if ids else "no record in later windows"))
-    return answer(20, sentences, [{"columns": ["kinds", "window", "graph instantiated", "graph records", "kernel records",
+    return answer(20, messages, [{"columns": ["kinds", "window", "graph instantiated", "graph records", "kernel records",
                                                "with ids of the launches"], "rows": rows}], raw)
 
 

@@ -54,7 +54,7 @@ class Rung:
         while (state := self.session.job())["state"] in ("JOB_STATE_LEARNING", "JOB_STATE_WAITING", None):
             self.block(20)
             if time.monotonic() > latest:
-                raise Skipped(f"{self.name}: no rule was found; {state.get('trouble') or ''}")
+                raise Skipped(f"{self.name}: no rule was found; {state.get('error') or ''}")
         self.follow(self.commands)
 
     def follow(self, commands):
@@ -74,7 +74,7 @@ class Rung:
         while self.session.stops("counters") <= before:
             self.block(20)
             if time.monotonic() > latest:
-                raise Skipped(f"{self.name}: no iteration's counters were measured; {self.session.job().get('trouble') or ''}")
+                raise Skipped(f"{self.name}: no iteration's counters were measured; {self.session.job().get('error') or ''}")
 
     def block(self, count):
         return self.say(f"{self.verb} {count}")

@@ -88,7 +88,7 @@ def watched_training(machine, model, adapter, seconds=15):
     rule = (job.get("rule") or {})
     return {"summary": [f"{len(log)} iterations of batch {batch}; rule: {rule.get('boundary') or rule or 'none'}",
                         f"measured {(job.get('seqpoints') or {}).get('measurements')}; "
-                        f"{job.get('trouble') or 'no trouble reported'}",
+                        f"{job.get('error') or 'no error reported'}",
                         f"{sum(row[3] is True for row in rows)} figures with something to reach, all met" if not missed else "missed: " + "; ".join(missed)],
             "tables": [{"columns": ["figure", "measured", "to reach", "met"], "rows": [list(row) for row in rows]}],
             "comparison": result, "job": job}

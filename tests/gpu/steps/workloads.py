@@ -126,7 +126,7 @@ def workload(machine, name):
                         (f"; its kernels' {error['total_ratio']:.3f}" if error["total_ratio"] else
                          "; no kernel was traced: " + ("inside graphs they are not seen" if "graphs" in name else
                                                        "the run ended before a plan was made")),
-                        job.get("trouble") or "no trouble reported"] +
+                        job.get("error") or "no error reported"] +
                        ([f"kernels seen on one side only: here {error['only_here']}, model {error['only_model']}"]
                         if error["classes"] and (error["only_here"] or error["only_model"]) else []),
             "tables": [{"columns": ["figure", "measured", "to reach", "met"], "rows": [list(row) for row in rows]},

@@ -37,7 +37,7 @@ using Exceptions = std::map<std::string, std::string>;
 const Exceptions& OnlyFake() {
   static const auto* const fields = new Exceptions{
       {"Counter.derived", "the metric set of the run has no sums"},
-      {"Counter.sentence", "every configuration was measured"},
+      {"Counter.message", "every configuration was measured"},
       {"ComparedCounter.proven", "both runs do the same work"},
       {"ExpectedEnd.high_ns", "the clock of the software GPU is not the wall's"},
       {"ExpectedEnd.last_iteration_ns", "likewise"},
@@ -54,7 +54,7 @@ const Exceptions& OnlyReal() {
   static const auto* const fields = new Exceptions{
       {"ImportedTrace.length", "the annotations in the traces of the fake have none"},
       {"Iteration.phase", "the fake has no imported iterations"},
-      {"Job.trouble", "nothing is wrong with the jobs of the fake"},
+      {"Job.error", "nothing is wrong with the jobs of the fake"},
       {"Job.unused", "every job of the fake has a process"},
       {"Process.end_ns", "the process of the fake runs"},
   };
@@ -64,24 +64,24 @@ const Exceptions& OnlyReal() {
 const Exceptions& Neither() {
   static const auto* const fields = new Exceptions{
       {"CompareReply.not_known", "both runs have times"},
-      {"CompareReply.sentences", "both runs are over, on one rank and one clock"},
+      {"CompareReply.messages", "both runs are over, on one rank and one clock"},
       {"ComparedRun.batch", "the runs have no histogram, which names it"},
       {"ComparedRun.live", "both runs are over"},
       {"GetDaemonReply.private_daemon", "seqpoint run did not start it"},
       {"GetDaemonReply.tcp_address", "it is not open: no TLS"},
-      {"GetDaemonReply.trouble", "the store is whole"},
+      {"GetDaemonReply.error", "the store is whole"},
       {"GetRooflineReply.missing_launches", "there is room for all"},
-      {"GetRooflineReply.sentence", "it is complete"},
-      {"GetSeqPointsReply.sentence", "the job is live, on one rank"},
+      {"GetRooflineReply.message", "it is complete"},
+      {"GetSeqPointsReply.message", "the job is live, on one rank"},
       {"ImportedTrace.rank", "there is one file"},
-      {"ImportedTrace.sentence", "the file is whole"},
+      {"ImportedTrace.message", "the file is whole"},
       {"Iteration.concurrent", "the rank has one process at a time"},
       {"Iteration.incarnation", "all processes are the first one of rank 0"},
       {"Iteration.rank", "all processes are the first one of rank 0"},
       {"Iteration.redone", "no checkpoint is loaded"},
       {"Iteration.rest_ns", "every iteration has an end"},
       {"Job.time_only", "there is CUPTI"},
-      {"ListIterationsReply.sentence", "the store takes all"},
+      {"ListIterationsReply.message", "the store takes all"},
       {"Losses.clock_steps", "nobody sets the clock"},
       {"Losses.invalid_timestamps", "all are valid"},
       {"Losses.redone_iterations", "no checkpoint is loaded"},
@@ -95,8 +95,8 @@ const Exceptions& Neither() {
       {"Process.rank", "all processes are the first one of rank 0"},
       {"Process.stands_down_for", "there is no other profiler"},
       {"Process.stood_down_duration_ns", "likewise"},
-      {"RooflineKernel.sentence", "all kernels have a position"},
-      {"Rule.sentence", "the rule stays"},
+      {"RooflineKernel.message", "all kernels have a position"},
+      {"Rule.message", "the rule stays"},
   };
   return *fields;
 }
@@ -108,7 +108,7 @@ const Exceptions& ByChance() {
       {"Losses.ring_dropped", "the ring is full"},
       {"Losses.ring_lost", "likewise"},
       {"Losses.untimed_iterations", "the last iteration has no end"},
-      {"Overhead.sentence", "measurements wait"},
+      {"Overhead.message", "measurements wait"},
       {"Process.given_up_windows", "evaluation begins while a measurement waits for its length"},
   };
   return *fields;
@@ -187,7 +187,7 @@ class Questions {
     prepare.mutable_horizon()->set_epochs(3);
     prepare.mutable_horizon()->set_source("train.csv, 3 epochs");
     prepare.mutable_horizon()->set_batch(32);
-    prepare.mutable_horizon()->set_alike(true);
+    prepare.mutable_horizon()->set_uniform_steps(true);
     prepare.mutable_horizon()->set_data_parallel(2);
     v1::LengthCount& entry = *prepare.mutable_horizon()->add_histogram();
     entry.add_lengths(37);

@@ -64,7 +64,7 @@ TEST_F(FailureTest, CuptiHeldByAnotherTool) {
   // From 13.2 on only a subscription that takes the records away would name the tool.
   const char* version = getenv("SWGPU_CUPTI_VERSION");
   const bool named = version == nullptr || atoi(version) < 130200;
-  EXPECT_THAT(process().Sentence(Feature::kCallbacks),
+  EXPECT_THAT(process().Message(Feature::kCallbacks),
               testing::AllOf(HasSubstr(named ? "Nsight Systems" : "held by another tool"),
                              HasSubstr("stop that tool")));
   // NVTX needs no CUPTI: its ranges are still seen.
@@ -75,7 +75,7 @@ TEST_F(FailureTest, NoCuptiAtAll) {
   extra_ = {{"SEQPOINT_CUPTI_LIB", "/nonexistent/libcupti.so.13"}};
   RunAndCompare({"iterations=50"});
   ASSERT_EQ(daemon_.process_count(), 1u);
-  EXPECT_THAT(process().Sentence(Feature::kCupti), HasSubstr("SEQPOINT_CUPTI_LIB"));
+  EXPECT_THAT(process().Message(Feature::kCupti), HasSubstr("SEQPOINT_CUPTI_LIB"));
 }
 
 TEST_F(FailureTest, RealCuptiWithoutARealDriver) {
@@ -84,14 +84,14 @@ TEST_F(FailureTest, RealCuptiWithoutARealDriver) {
   extra_ = {{"SEQPOINT_CUPTI_LIB", real}};
   RunAndCompare({"iterations=50"});
   ASSERT_EQ(daemon_.process_count(), 1u);
-  EXPECT_THAT(process().Sentence(Feature::kCallbacks), HasSubstr("nvidia-smi"));
+  EXPECT_THAT(process().Message(Feature::kCallbacks), HasSubstr("nvidia-smi"));
 }
 
 TEST_F(FailureTest, OldCuptiIsRefusedWithItsVersion) {
   extra_ = {{"SWGPU_SET", "cupti.version=18"}};
   RunAndCompare({"iterations=50"});
   ASSERT_EQ(daemon_.process_count(), 1u);
-  EXPECT_THAT(process().Sentence(Feature::kCupti), HasSubstr("version 18"));
+  EXPECT_THAT(process().Message(Feature::kCupti), HasSubstr("version 18"));
 }
 
 TEST_F(FailureTest, OlderRecordGenerationsAreRead) {
@@ -166,7 +166,7 @@ TEST_F(FailureTest, NewerMajorVersionIsWatchedButNotRead) {
   extra_ = {{"SWGPU_SET", "cupti.version=140000"}};
   RunAndCompare({"iterations=50"});
   ASSERT_EQ(daemon_.process_count(), 1u);
-  EXPECT_THAT(process().Sentence(Feature::kActivity), HasSubstr("140000"));
+  EXPECT_THAT(process().Message(Feature::kActivity), HasSubstr("140000"));
   EXPECT_GT(process().calls.size(), 400u);
   EXPECT_EQ(process().records.size(), 0u);
 }
@@ -176,7 +176,7 @@ TEST_F(FailureTest, CountersNeedAPermission) {
   SendAfterCalls(CounterControl());
   RunAndCompare({"iterations=200", "sleep_us=500"});
   ASSERT_EQ(daemon_.process_count(), 1u);
-  EXPECT_THAT(process().Sentence(Feature::kCounters),
+  EXPECT_THAT(process().Message(Feature::kCounters),
               testing::AllOf(HasSubstr("NVreg_RestrictProfilingToAdminUsers=0"),
                              HasSubstr("CAP_SYS_ADMIN")));
   ASSERT_EQ(process().configs.size(), 1u);
@@ -189,7 +189,7 @@ TEST_F(FailureTest, CountersUsedByAnotherTool) {
   SendAfterCalls(CounterControl());
   RunAndCompare({"iterations=200", "sleep_us=500"});
   ASSERT_EQ(daemon_.process_count(), 1u);
-  EXPECT_THAT(process().Sentence(Feature::kCounters), HasSubstr("dcgmi"));
+  EXPECT_THAT(process().Message(Feature::kCounters), HasSubstr("dcgmi"));
   for (const CountersResult& result : process().counters) {
     EXPECT_EQ(result.event.status, 26u);
     EXPECT_TRUE(result.values.empty());
@@ -209,9 +209,9 @@ TEST_F(FailureTest, AMetricThatDoesNotExistAndOneThatNeedsPasses) {
   ASSERT_EQ(daemon_.process_count(), 1u);
   ASSERT_EQ(process().configs.size(), 3u);
   EXPECT_NE(process().configs[0].event.status, 0u);
-  EXPECT_THAT(process().configs[0].sentence, HasSubstr("\"no__such_metric.sum\""));
+  EXPECT_THAT(process().configs[0].message, HasSubstr("\"no__such_metric.sum\""));
   EXPECT_EQ(process().configs[1].event.passes, 8);
-  EXPECT_THAT(process().configs[1].sentence, HasSubstr("8 passes"));
+  EXPECT_THAT(process().configs[1].message, HasSubstr("8 passes"));
   EXPECT_EQ(process().configs[2].event.status, 0u);
   ASSERT_EQ(process().counters.size(), 1u);
   EXPECT_EQ(process().counters[0].event.config_id, 4);
@@ -238,7 +238,7 @@ TEST_F(FailureTest, FatalErrorOfCupti) {
   extra_ = {{"SWGPU_SET", "cupti.fatal_after=200"}};
   RunAndCompare({"iterations=200"});
   ASSERT_EQ(daemon_.process_count(), 1u);
-  EXPECT_THAT(process().Sentence(Feature::kCupti), HasSubstr("fatal error"));
+  EXPECT_THAT(process().Message(Feature::kCupti), HasSubstr("fatal error"));
 }
 
 TEST_F(FailureTest, AFullRingDropsAndCounts) {
@@ -371,10 +371,10 @@ TEST_P(CuptiFunctionTest, MayFail) {
     bool named = false;
     const std::string said = name.substr(0, name.find("_v2"));
     for (const FeatureResult& feature : daemon.process(0).features) {
-      named = named || feature.sentence.find(said) != std::string::npos;
+      named = named || feature.message.find(said) != std::string::npos;
     }
     for (const ConfigResult& config : daemon.process(0).configs) {
-      named = named || config.sentence.find("NOT_INITIALIZED") != std::string::npos;
+      named = named || config.message.find("NOT_INITIALIZED") != std::string::npos;
     }
     const bool harmless =
         name == "cuptiGetTimestamp" || name == "cuptiSetThreadIdType" ||
@@ -426,7 +426,7 @@ TEST_F(FailureTest, LostRangesAreNoValues) {
   SendAfterCalls(CounterControl());
   RunAndCompare({"iterations=200", "sleep_us=500"});
   ASSERT_EQ(daemon_.process_count(), 1u);
-  EXPECT_THAT(process().Sentence(Feature::kCounters), HasSubstr("lost the range"));
+  EXPECT_THAT(process().Message(Feature::kCounters), HasSubstr("lost the range"));
   ASSERT_FALSE(process().counters.empty());
   for (const CountersResult& result : process().counters) {
     EXPECT_EQ(result.event.status, static_cast<uint32_t>(abi::kCountersRangeDropped));
@@ -448,7 +448,7 @@ TEST_F(FailureTest, PmSamplingNeedsAPermission) {
   SendAfterCalls(SamplingControl());
   RunAndCompare({"iterations=200", "sleep_us=500"});
   ASSERT_EQ(daemon_.process_count(), 1u);
-  EXPECT_THAT(process().Sentence(Feature::kCounters),
+  EXPECT_THAT(process().Message(Feature::kCounters),
               testing::AllOf(HasSubstr("cuptiPmSamplingGetCounterAvailability gave 35"),
                              HasSubstr("NVreg_RestrictProfilingToAdminUsers=0")));
   EXPECT_GT(process().steps.size(), 100u);  // marks go on
@@ -459,13 +459,13 @@ TEST_F(FailureTest, PmSamplingUsedByAnotherTool) {
   SendAfterCalls(SamplingControl());
   RunAndCompare({"iterations=200", "lengths=16", "sleep_us=500"});
   ASSERT_EQ(daemon_.process_count(), 1u);
-  EXPECT_THAT(process().Sentence(Feature::kCounters), HasSubstr("dcgmi"));
+  EXPECT_THAT(process().Message(Feature::kCounters), HasSubstr("dcgmi"));
   ASSERT_FALSE(process().counters.empty());
   for (const CountersResult& result : process().counters) EXPECT_EQ(result.event.status, 26u);
 }
 
 TEST_F(FailureTest, PmSamplesThatAreLostAreNoValues) {
-  for (const auto& [setting, sentence] :
+  for (const auto& [setting, message] :
        {std::pair{"cupti.pm_buffer_samples=5", "buffer was full before"},
         std::pair{"cupti.pm_lost_share=0.3", "lost samples"}}) {
     SCOPED_TRACE(setting);
@@ -477,7 +477,7 @@ TEST_F(FailureTest, PmSamplesThatAreLostAreNoValues) {
     Run({"iterations=300", "lengths=16", "sleep_us=500", "host_ns=5000000"});
     daemon.Stop();
     ASSERT_EQ(daemon.process_count(), 1u);
-    EXPECT_THAT(daemon.process(0).Sentence(Feature::kCounters), HasSubstr(sentence));
+    EXPECT_THAT(daemon.process(0).Message(Feature::kCounters), HasSubstr(message));
     ASSERT_FALSE(daemon.process(0).counters.empty());
     for (const CountersResult& result : daemon.process(0).counters) {
       EXPECT_EQ(result.event.status, static_cast<uint32_t>(abi::kCountersRangeDropped));
@@ -514,8 +514,8 @@ TEST_F(FailureTest, MetricsThatPmSamplingDoesNotHave) {
   RunAndCompare({"iterations=200", "sleep_us=500"});
   ASSERT_EQ(daemon_.process_count(), 1u);
   ASSERT_EQ(process().configs.size(), 3u);
-  EXPECT_THAT(process().configs[0].sentence, HasSubstr("need 2 passes on GH100"));
-  EXPECT_THAT(process().configs[1].sentence, HasSubstr("\"lts__t_sectors_lookup_hit.sum\""));
+  EXPECT_THAT(process().configs[0].message, HasSubstr("need 2 passes on GH100"));
+  EXPECT_THAT(process().configs[1].message, HasSubstr("\"lts__t_sectors_lookup_hit.sum\""));
   EXPECT_EQ(process().configs[2].event.status, 0u);
 }
 
@@ -557,7 +557,7 @@ TEST_P(PmFunctionTest, MayFail) {
     EXPECT_EQ(profiled.output, alone.output);
     ASSERT_EQ(daemon.process_count(), 1u);
     if (after[0] != '0' || name == "cuptiPmSamplingDisable") continue;
-    EXPECT_THAT(daemon.process(0).Sentence(Feature::kCounters), HasSubstr(name));
+    EXPECT_THAT(daemon.process(0).Message(Feature::kCounters), HasSubstr(name));
   }
 }
 
@@ -576,7 +576,7 @@ TEST_F(FailureTest, ASubscriberThatIsRefusedForNoReason) {
   extra_ = {{"SWGPU_SET", "cupti.subscribe_result=999"}};
   RunAndCompare({"iterations=50", "nvtx=1"});
   ASSERT_EQ(daemon_.process_count(), 1u);
-  EXPECT_THAT(process().Sentence(Feature::kCallbacks), HasSubstr("nvidia-smi"));
+  EXPECT_THAT(process().Message(Feature::kCallbacks), HasSubstr("nvidia-smi"));
   EXPECT_EQ(process().calls.size(), 100u);
 }
 
@@ -588,7 +588,7 @@ TEST_F(FailureTest, MetricsOfTheDeviceAndOfTheContextDoNotMix) {
   ASSERT_EQ(daemon_.process_count(), 1u);
   ASSERT_EQ(process().configs.size(), 1u);
   EXPECT_EQ(process().configs[0].event.status, 27u);
-  EXPECT_THAT(process().configs[0].sentence,
+  EXPECT_THAT(process().configs[0].message,
               HasSubstr("(NVLink, C2C, PCIe) and of the context cannot share"));
 }
 
@@ -622,7 +622,7 @@ TEST_F(FailureTest, AnotherToolSetsTheClock) {
   RunAndCompare({"iterations=1500", "sleep_us=1000", "timestamps=200"});
   ASSERT_EQ(daemon_.process_count(), 1u);
   EXPECT_GT(process().stats.invalid_timestamps, 1000u);
-  EXPECT_THAT(process().Sentence(Feature::kActivity),
+  EXPECT_THAT(process().Message(Feature::kActivity),
               ::testing::AnyOf(HasSubstr("without times"), HasSubstr("times of another clock")));
   // Our own times go on.
   EXPECT_EQ(process().stats.clock_kind, abi::ClockKind::kReal);
@@ -753,7 +753,7 @@ TEST_F(FailureTest, NvtxBelongsToAnotherTool) {
   extra_ = {{"NVTX_INJECTION64_PATH", "/nonexistent/other_tool.so"}};
   RunAndCompare({"iterations=20", "nvtx=1"});
   ASSERT_EQ(daemon_.process_count(), 1u);
-  EXPECT_THAT(process().Sentence(Feature::kNvtx), HasSubstr("/nonexistent/other_tool.so"));
+  EXPECT_THAT(process().Message(Feature::kNvtx), HasSubstr("/nonexistent/other_tool.so"));
 }
 
 TEST_F(FailureTest, AnotherToolTakesTheBuffers) {
@@ -762,7 +762,7 @@ TEST_F(FailureTest, AnotherToolTakesTheBuffers) {
   EXPECT_EQ(Run({"iterations=5000", "sleep_us=1000", "steal=200"}).exit_status, 0);
   daemon_.Stop();
   ASSERT_EQ(daemon_.process_count(), 1u);
-  EXPECT_THAT(process().Sentence(Feature::kActivity), HasSubstr("torch.profiler"));
+  EXPECT_THAT(process().Message(Feature::kActivity), HasSubstr("torch.profiler"));
 }
 
 TEST_F(FailureTest, ASecondCopyOfTheLibraryStandsDown) {
@@ -771,7 +771,7 @@ TEST_F(FailureTest, ASecondCopyOfTheLibraryStandsDown) {
   RunAndCompare({"iterations=20", "layers=3", "start_library=" + copy});
   ASSERT_EQ(daemon_.process_count(), 1u);
   EXPECT_EQ(process().calls.size(), 20u * 7 + 1);
-  EXPECT_THAT(process().Sentence(Feature::kCallbacks), HasSubstr("watching"));
+  EXPECT_THAT(process().Message(Feature::kCallbacks), HasSubstr("watching"));
 }
 
 TEST_F(FailureTest, TheSameFileTwiceIsOneLibrary) {

@@ -81,14 +81,14 @@ class StrangeSocket {
   std::thread thread_;
 };
 
-void Welcome(int fd, uint32_t version, uint32_t status, const std::string& sentence) {
+void Welcome(int fd, uint32_t version, uint32_t status, const std::string& message) {
   abi::Welcome welcome = {};
   welcome.magic = abi::kHelloMagic;
   welcome.abi_version = version;
   welcome.status = status;
-  welcome.text_bytes = static_cast<uint32_t>(sentence.size());
+  welcome.text_bytes = static_cast<uint32_t>(message.size());
   std::string message(reinterpret_cast<const char*>(&welcome), sizeof(welcome));
-  message += sentence;
+  message += message;
   static_cast<void>(!send(fd, message.data(), message.size(), MSG_NOSIGNAL));
 }
 

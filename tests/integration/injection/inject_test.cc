@@ -156,7 +156,7 @@ TEST_F(InjectTest, FindsIterationsByNvtxNamesWithNumbers) {
     // 5 and 9 in turn.
     EXPECT_EQ(process().decisions[i].length[0] + process().decisions[i - 1].length[0], 14);
   }
-  EXPECT_THAT(process().Sentence(abi::Feature::kNvtx), HasSubstr("watched"));
+  EXPECT_THAT(process().Message(abi::Feature::kNvtx), HasSubstr("watched"));
 }
 
 // The range tells where an iteration begins and the copy its length; launches tell the step alone.
@@ -199,7 +199,7 @@ TEST_F(InjectTest, EvaluationThatComesLateIsToldApartAndSaid) {
   // between two checks may be taken for iterations.
   EXPECT_GT(process().steps.size(), 2500u);
   EXPECT_LE(process().steps.size(), 2700u + 20);
-  EXPECT_THAT(process().Sentence(abi::Feature::kEvaluation), HasSubstr("counts are upper bounds"));
+  EXPECT_THAT(process().Message(abi::Feature::kEvaluation), HasSubstr("counts are upper bounds"));
 }
 
 // As mixed precision does where gradients overflow.
@@ -210,7 +210,7 @@ TEST_F(InjectTest, AStepThatIsLeftOutIsNoEvaluation) {
                  "evaluate_from=1000", "evaluate_until=1001", "evaluate_period=500"});
   ASSERT_EQ(daemon_.process_count(), 1u);
   EXPECT_GT(process().steps.size(), 4900u);
-  EXPECT_EQ(process().Sentence(abi::Feature::kEvaluation), "");
+  EXPECT_EQ(process().Message(abi::Feature::kEvaluation), "");
   ASSERT_FALSE(process().costs.empty());
   EXPECT_LT(process().costs.back().calls[static_cast<int>(abi::Level::kMark)],
             process().steps.size() * 4 / 2);
@@ -224,12 +224,12 @@ TEST_F(InjectTest, ShortEvaluationsAreSeenAndWhatPassedUnseenIsSaid) {
   RunAndCompare({"iterations=7000", "lengths=16,32", "layers=2", "nvtx=1", "sleep_us=100",
                  "evaluate_from=2000", "evaluate_until=2010", "evaluate_period=510"});
   ASSERT_EQ(daemon_.process_count(), 1u);
-  const std::string sentence = process().Sentence(abi::Feature::kEvaluation);
-  ASSERT_THAT(sentence, HasSubstr("counts are upper bounds"));
-  const size_t at = sentence.find("seen late: ");
+  const std::string message = process().Message(abi::Feature::kEvaluation);
+  ASSERT_THAT(message, HasSubstr("counts are upper bounds"));
+  const size_t at = message.find("seen late: ");
   ASSERT_NE(at, std::string::npos);
   unsigned long long doubtful = 0, first = 0, last = 0;
-  ASSERT_EQ(sscanf(sentence.c_str() + at, "seen late: %llu of the iterations %llu to %llu",
+  ASSERT_EQ(sscanf(message.c_str() + at, "seen late: %llu of the iterations %llu to %llu",
                    &doubtful, &first, &last),
             3);
   EXPECT_LT(first, 2000u);  // where steps were taken for granted
@@ -267,7 +267,7 @@ TEST_F(InjectTest, AMarkBeforeCudaBeginsLeavesTimesAndGpuWork) {
   }
   EXPECT_EQ(marks, 31);  // one before
   EXPECT_GE(launches, 30 * 7);
-  EXPECT_THAT(process().Sentence(abi::Feature::kCupti), HasSubstr("CUPTI version"));
+  EXPECT_THAT(process().Message(abi::Feature::kCupti), HasSubstr("CUPTI version"));
 }
 
 TEST_F(InjectTest, TakesMarksOfTheProgramWithTwoLengths) {
@@ -344,7 +344,7 @@ TEST_F(InjectTest, TellsWhichGpuItIs) {
   }
   EXPECT_STREQ(process().devices[0].event.chip, "");
   EXPECT_STREQ(process().devices[1].event.chip, "GH100");
-  EXPECT_THAT(process().Sentence(abi::Feature::kCounters), HasSubstr("can be collected by range"));
+  EXPECT_THAT(process().Message(abi::Feature::kCounters), HasSubstr("can be collected by range"));
 }
 
 // By CUPTI's version and backend.
@@ -384,7 +384,7 @@ TEST_P(ShippedSetsTest, AreAllBuilt) {
   ASSERT_EQ(daemon_.process_count(), 1u);
   EXPECT_EQ(process().configs.size(), configs);
   for (const ConfigResult& config : process().configs) {
-    EXPECT_EQ(config.event.status, 0u) << config.event.config_id << ": " << config.sentence;
+    EXPECT_EQ(config.event.status, 0u) << config.event.config_id << ": " << config.message;
     EXPECT_EQ(config.event.passes, 1) << config.event.config_id;
   }
 }
@@ -408,7 +408,7 @@ TEST_F(InjectTest, CollectsCountersOfWantedLengthsAndNoOthers) {
   RunAndCompare({"iterations=300", "lengths=16,32,48", "sleep_us=1000"});
   ASSERT_EQ(daemon_.process_count(), 1u);
   for (const ConfigResult& config : process().configs) {
-    EXPECT_EQ(config.event.status, 0u) << config.sentence;
+    EXPECT_EQ(config.event.status, 0u) << config.message;
     EXPECT_EQ(config.event.passes, 1);
   }
   EXPECT_EQ(process().configs.size(), 2u);
@@ -479,7 +479,7 @@ TEST_F(InjectTest, KernelsAreCountedOneByOne) {
   const ProgramResult result =
       RunAndCompare({"iterations=200", "lengths=32", "sleep_us=500", "truth=1"});
   ASSERT_EQ(daemon_.process_count(), 1u);
-  EXPECT_EQ(process().Sentence(abi::Feature::kRoofline), "");
+  EXPECT_EQ(process().Message(abi::Feature::kRoofline), "");
 
   std::map<uint64_t, double> bytes;  // by iteration
   std::map<std::string, int> launches;
@@ -532,8 +532,8 @@ TEST_F(InjectTest, KernelsOfSeveralRanksAreNotMeasuredOneByOne) {
   ASSERT_EQ(process().configs.size(), 2u);
   EXPECT_EQ(process().configs[0].event.status, 0u);
   EXPECT_EQ(process().configs[1].event.status, 27u);
-  EXPECT_THAT(process().configs[1].sentence, HasSubstr("the job has several ranks"));
-  EXPECT_THAT(process().Sentence(abi::Feature::kRoofline), HasSubstr("they would hang"));
+  EXPECT_THAT(process().configs[1].message, HasSubstr("the job has several ranks"));
+  EXPECT_THAT(process().Message(abi::Feature::kRoofline), HasSubstr("they would hang"));
   EXPECT_THAT(process().kernel_counters, IsEmpty());
   EXPECT_EQ(process().counters.size(), 2u);  // of iterations
 }
@@ -546,7 +546,7 @@ TEST_F(InjectTest, KernelsBeyondTheRoomAreSaid) {
   daemon_.OnCalls(2500, [control](PuppetProcess& p) { p.Send(control); });
   RunAndCompare({"iterations=60", "lengths=32", "layers=2400", "sleep_us=2000"});
   ASSERT_EQ(daemon_.process_count(), 1u);
-  EXPECT_THAT(process().Sentence(abi::Feature::kRoofline),
+  EXPECT_THAT(process().Message(abi::Feature::kRoofline),
               HasSubstr("only the first 2000 kernels of an iteration"));
   ASSERT_EQ(process().kernel_counters.size(), 1u);
   EXPECT_EQ(process().kernel_counters[0].event.launches, 2000u);
@@ -562,7 +562,7 @@ TEST_F(InjectTest, KernelsInsideGraphsAreNotTakenForOthers) {
   daemon_.OnCalls(60, [control](PuppetProcess& p) { p.Send(control); });
   RunAndCompare({"iterations=200", "lengths=32", "sleep_us=500", "replay=1"});
   ASSERT_EQ(daemon_.process_count(), 1u);
-  EXPECT_THAT(process().Sentence(abi::Feature::kRoofline), HasSubstr("launches CUDA graphs"));
+  EXPECT_THAT(process().Message(abi::Feature::kRoofline), HasSubstr("launches CUDA graphs"));
   EXPECT_THAT(process().kernel_counters, IsEmpty());
   // It is tried once, and other counters go on.
   int given_up = 0, complete = 0;
@@ -586,7 +586,7 @@ TEST_F(InjectTest, ACaptureEndsTheMeasurementOfKernels) {
   for (const CountersResult& counters : process().counters) {
     EXPECT_EQ(counters.event.status, static_cast<uint32_t>(abi::kCountersNotTold));
   }
-  EXPECT_THAT(process().Sentence(abi::Feature::kRoofline), HasSubstr("a stream capture began"));
+  EXPECT_THAT(process().Message(abi::Feature::kRoofline), HasSubstr("a stream capture began"));
 }
 
 // Whatever the library does with CUPTI beside the program, a capture must survive it, and counters
@@ -602,7 +602,7 @@ TEST_F(InjectTest, NoCaptureIsBrokenAndCountersCome) {
   EXPECT_EQ(result.exit_status, 0) << result.output;
   ASSERT_EQ(daemon_.process_count(), 1u);
   ASSERT_EQ(process().configs.size(), 1u);
-  EXPECT_EQ(process().configs[0].event.status, 0u) << process().configs[0].sentence;
+  EXPECT_EQ(process().configs[0].event.status, 0u) << process().configs[0].message;
   EXPECT_EQ(process().counters.size(), 40u);
   for (const CountersResult& result : process().counters) EXPECT_EQ(result.event.status, 0u);
 }
@@ -639,7 +639,7 @@ TEST_F(InjectTest, PmSamplingCountsAnIterationByItsTime) {
   const ProgramResult result = RunAndCompare(
       {"iterations=800", "lengths=16,32,48", "sleep_us=500", "truth=1", "layers=300"});
   ASSERT_EQ(daemon_.process_count(), 1u);
-  EXPECT_THAT(process().Sentence(abi::Feature::kCounters), HasSubstr("by PM sampling"));
+  EXPECT_THAT(process().Message(abi::Feature::kCounters), HasSubstr("by PM sampling"));
   ASSERT_EQ(process().counters.size(), 4u);
   ASSERT_EQ(process().sampled.size(), 4u);
   for (size_t i = 0; i < 4; ++i) {
@@ -698,7 +698,7 @@ TEST_F(InjectTest, PmSamplingLeavesTheTimesOfOtherIterationsAlone) {
   ASSERT_EQ(daemon_.process_count(), 1u);
   ASSERT_EQ(process().counters.size(), 6u);
   for (const CountersResult& result : process().counters) EXPECT_EQ(result.event.status, 0u);
-  EXPECT_EQ(process().Sentence(abi::Feature::kCounters).find("gave"), std::string::npos);
+  EXPECT_EQ(process().Message(abi::Feature::kCounters).find("gave"), std::string::npos);
 
   std::map<uint32_t, uint64_t> copy_ns;
   for (const abi::DataRecord& record : process().records) {
@@ -761,7 +761,7 @@ TEST_F(InjectTest, TwoJobsOnOneGpuHaveCountersOneAfterTheOther) {
   training.join();
   daemon_.Stop();
   ASSERT_EQ(second.process_count(), 1u);
-  EXPECT_THAT(second.process(0).Sentence(abi::Feature::kCounters), HasSubstr("asked for again"));
+  EXPECT_THAT(second.process(0).Message(abi::Feature::kCounters), HasSubstr("asked for again"));
   EXPECT_EQ(std::count_if(second.process(0).counters.begin(), second.process(0).counters.end(),
                           [](const CountersResult& one) { return one.event.status == 0; }),
             3);
@@ -1099,7 +1099,7 @@ TEST_F(InjectTest, PausesReleasesAndComesBack) {
                [released](PuppetProcess& p) { p.Send(released); });
   daemon_.When(
       [](const PuppetProcess& p) {
-        return p.Sentence(abi::Feature::kCallbacks).find("released") != std::string::npos;
+        return p.Message(abi::Feature::kCallbacks).find("released") != std::string::npos;
       },
       [mark](PuppetProcess& p) { p.Send(mark); });
   RunAndCompare({"iterations=1500", "lengths=16,32", "sleep_us=1000"});

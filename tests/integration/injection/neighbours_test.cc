@@ -65,7 +65,7 @@ TEST_F(NeighboursTest, OfTwoVersionsOfCuptiTheProgramsOwnIsTaken) {
     daemon.Stop();
     EXPECT_EQ(result.exit_status, 0) << result.output;
     ASSERT_EQ(daemon.process_count(), 1u);
-    EXPECT_THAT(daemon.process(0).Sentence(Feature::kCupti), HasSubstr(one.taken));
+    EXPECT_THAT(daemon.process(0).Message(Feature::kCupti), HasSubstr(one.taken));
     EXPECT_GT(daemon.process(0).calls.size(), 30u * 9);
     EXPECT_EQ(daemon.process(0).CountRecords(abi::DataType::kCopy), 30u);
   }

@@ -18,7 +18,7 @@ using ::testing::HasSubstr;
 
 struct Use {
   const char* name;
-  const char* sentence;
+  const char* message;
 };
 constexpr Use kActivity = {"activity", "records CUPTI activities"};
 constexpr Use kUses[] = {kActivity,
@@ -60,7 +60,7 @@ class OtherUsersTest : public InjectTest {
   }
   bool Said(const std::string& words) {
     for (const FeatureResult& feature : process().features) {
-      if (feature.sentence.find(words) != std::string::npos) return true;
+      if (feature.message.find(words) != std::string::npos) return true;
     }
     return false;
   }
@@ -82,13 +82,13 @@ TEST_P(BeforeTest, WhatItGetsIsComplete) {
   if (bound && std::string(use.name) == "callbacks") {
     EXPECT_TRUE(Said("CUPTI is held by"));
   } else {
-    EXPECT_THAT(process().Sentence(Feature::kCallbacks), HasSubstr("standing down for"));
+    EXPECT_THAT(process().Message(Feature::kCallbacks), HasSubstr("standing down for"));
     ASSERT_EQ(process().stand_downs.size(), 1u);
     const bool pm = std::string(use.name) == "pm";
     EXPECT_THAT(process().stand_downs[0].holder,
                 HasSubstr(!bound ? "the program, which may use CUPTI itself"
-                          : pm   ? use.sentence
-                                 : kActivity.sentence));
+                          : pm   ? use.message
+                                 : kActivity.message));
   }
 }
 
@@ -144,7 +144,7 @@ TEST_P(AfterTest, WhatItGetsIsComplete) {
   SendEverything(backend);
   Compare(SEQPOINT_CUPTI_USER_LAZY, {std::string("uses=") + use.name, "from=300", "until=500",
                                      "iterations=900", "sleep_us=500"});
-  EXPECT_TRUE(Said(std::string("standing down for a tool in this process that ") + use.sentence));
+  EXPECT_TRUE(Said(std::string("standing down for a tool in this process that ") + use.message));
   EXPECT_GT(process().steps.size(), 150u);  // until it came
   // It has left when it gives its subscription back; other ways have no end that can be told.
   const bool left = std::string(use.name) == "callbacks";
@@ -211,13 +211,13 @@ class LibraryToolTest : public OtherUsersTest {
 
 TEST_F(LibraryToolTest, WhatItGetsIsComplete) {
   RunBoth({SEQPOINT_CUPTI_USER_LAZY, "uses=library", "from=100", "iterations=300", "sleep_us=500"});
-  EXPECT_THAT(process().Sentence(Feature::kCallbacks),
+  EXPECT_THAT(process().Message(Feature::kCallbacks),
               HasSubstr("libcupti_tool.so, which may use CUPTI itself"));
 }
 
 TEST_F(LibraryToolTest, WhatItGetsIsCompleteWhereItWasFirst) {
   RunBoth({SEQPOINT_CUPTI_USER_LAZY, "uses=library", "from=-1", "iterations=300", "sleep_us=500"});
-  EXPECT_THAT(process().Sentence(Feature::kCallbacks),
+  EXPECT_THAT(process().Message(Feature::kCallbacks),
               HasSubstr("libcupti_tool.so, which may use CUPTI itself"));
 }
 
@@ -225,7 +225,7 @@ TEST_F(LibraryToolTest, WhatItGetsIsCompleteWhereItWasFirst) {
 TEST_F(LibraryToolTest, WhereNobodyCanBeNoticedNothingIsRecorded) {
   extra_ = {{"NO_PROC_MEM", "1"}};
   RunBoth({SEQPOINT_CUPTI_USER_LAZY, "uses=library", "from=100", "iterations=300", "sleep_us=500"});
-  EXPECT_THAT(process().Sentence(Feature::kActivity), HasSubstr("/proc/self/mem"));
+  EXPECT_THAT(process().Message(Feature::kActivity), HasSubstr("/proc/self/mem"));
   EXPECT_TRUE(process().records.empty());
   EXPECT_GT(process().calls.size(), 300u * 6);
 }

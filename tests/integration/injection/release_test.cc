@@ -74,10 +74,10 @@ class ReleaseTest : public InjectTest {
           << window.iteration;
     }
   }
-  bool AnySentence(const std::string& part) {
+  bool AnyMessage(const std::string& part) {
     return std::any_of(
         process().features.begin(), process().features.end(),
-        [&](const FeatureResult& f) { return f.sentence.find(part) != std::string::npos; });
+        [&](const FeatureResult& f) { return f.message.find(part) != std::string::npos; });
   }
   uint64_t BackNs() {
     return process().stand_downs.empty() ? 0 : process().stand_downs.back().event.end_ns;
@@ -120,7 +120,7 @@ TEST_F(ReleaseTest, NothingIsTracedWhereKernelsHaveNoTimesAnyMore) {
       EXPECT_LT(window.begin_ns, BackNs());
     }
   }
-  EXPECT_TRUE(AnySentence("gives kernels no times from then on"));
+  EXPECT_TRUE(AnyMessage("gives kernels no times from then on"));
   // Iterations are timed by their copies as before.
   size_t copies = 0;
   for (const abi::DataRecord& record : process().records) {
@@ -167,7 +167,7 @@ TEST_F(ReleaseTest, AProgramWithoutRecordsIsNotTakenForOneWhoseRecordsAreLost) {
   daemon_.OnCalls(60, [control](PuppetProcess& p) { p.Send(control); });
   RunWatched({"iterations=900", "lengths=16", "sleep_us=5000"});
   EXPECT_GT(process().clocks.size(), 500u);
-  EXPECT_FALSE(AnySentence("took CUPTI's buffers"));
+  EXPECT_FALSE(AnyMessage("took CUPTI's buffers"));
 }
 
 // Graphs of the time when CUPTI was another's have no record as a whole; their kernels have.
@@ -232,7 +232,7 @@ TEST_P(ActivityApiTest, RecordsCome) {
   extra_["SWGPU_CUPTI_VERSION"] = GetParam();
   RunWatched({"iterations=50", "sleep_us=500"});
   EXPECT_GE(process().CountRecords(DataType::kCopy), 50u);
-  EXPECT_EQ(process().Sentence(Feature::kActivity), "GPU work can be recorded");
+  EXPECT_EQ(process().Message(Feature::kActivity), "GPU work can be recorded");
 }
 INSTANTIATE_TEST_SUITE_P(All, ActivityApiTest, ::testing::Values("130001", "130200", "130401"),
                          [](const auto& info) { return std::string(info.param); });
@@ -280,7 +280,7 @@ TEST_F(ReleaseTest, NoKernelIsRecordedWhereThatMayDeadlock) {
   EXPECT_EQ(CountKernels([](const auto&) { return true; }), 0u);
   EXPECT_EQ(GoodWindows(), 0u);
   EXPECT_GT(process().CountRecords(DataType::kCopy), 200u);
-  EXPECT_THAT(process().Sentence(Feature::kActivity),
+  EXPECT_THAT(process().Message(Feature::kActivity),
               testing::AllOf(HasSubstr("130000"), HasSubstr("may deadlock"), HasSubstr("install")));
 }
 
@@ -297,9 +297,9 @@ TEST_P(HangTest, IsNamed) {
   extra_["SWGPU_SET"] = "cupti.hang_ms=2500,cupti.fail_after=3,cupti.hang=" + function;
   SendAfterCalls(GetParam().traced ? TraceControl() : MarkControl(CopyRule(1)));
   RunWatched({"iterations=700", "lengths=16", "sleep_us=5000"});
-  EXPECT_TRUE(AnySentence(function + " of CUPTI version 130001 has not returned for 2 s; " +
-                          GetParam().who));
-  EXPECT_TRUE(AnySentence(function + " returned after 2."));
+  EXPECT_TRUE(AnyMessage(function + " of CUPTI version 130001 has not returned for 2 s; " +
+                         GetParam().who));
+  EXPECT_TRUE(AnyMessage(function + " returned after 2."));
 }
 INSTANTIATE_TEST_SUITE_P(
     All, HangTest,
@@ -320,7 +320,7 @@ TEST_F(ReleaseTest, SlowFlushesAreDoneLessOften) {
   extra_["SWGPU_SET"] = "clock.mode=real,cupti.flush_growth_us=30000";
   SendAfterCalls(MarkControl(CopyRule(1)));
   RunAndCompare({"iterations=300", "lengths=16", "sleep_us=10000"});
-  EXPECT_TRUE(AnySentence("a flush of CUPTI's records takes"));
+  EXPECT_TRUE(AnyMessage("a flush of CUPTI's records takes"));
   EXPECT_EQ(process().stats.invalid_timestamps, 0u);
 }
 
@@ -331,7 +331,7 @@ TEST_F(ReleaseTest, IterationsWhoseKernelsHaveNoTimesAreNotTraced) {
   RunAndCompare({"iterations=800", "lengths=16", "sleep_us=3000"});
   EXPECT_GT(GoodWindows(), 20u);
   ExpectKernelsInGoodWindows();
-  EXPECT_TRUE(AnySentence("buffers on the GPU have run out"));
+  EXPECT_TRUE(AnyMessage("buffers on the GPU have run out"));
 }
 
 // A thread captures graphs while the one that trains is traced and counted, and while a profiler
@@ -375,8 +375,8 @@ TEST_F(ReleaseTest, AToolThatWasFirstAndCountsTicksLeavesNoTraces) {
   RunWatched({"iterations=1200", "lengths=16", "sleep_us=2000", "tool=-1", "tool_end=100",
               "tool_tells=0", "tool_ticks=1"});
   EXPECT_EQ(GoodWindows(), 0u);
-  EXPECT_TRUE(AnySentence("gives kernels no times from then on"));
-  EXPECT_FALSE(AnySentence("have run out"));
+  EXPECT_TRUE(AnyMessage("gives kernels no times from then on"));
+  EXPECT_FALSE(AnyMessage("have run out"));
 }
 
 // It ends CUPTI and begins at once, and nobody could notice: its records are its own.
@@ -388,7 +388,7 @@ TEST_F(ReleaseTest, AToolThatEndsCuptiAndRecordsIsLeftAlone) {
       "tool_end=900",    "tool_tells=0", "tool_hidden=1", "tool_ends_first=1"};
   const std::string with = RunWatched(arguments).Value("tool_kind10");
   EXPECT_EQ(with, Run(arguments, false).Value("tool_kind10"));
-  EXPECT_FALSE(AnySentence("has stopped recording"));
+  EXPECT_FALSE(AnyMessage("has stopped recording"));
 }
 
 // No kind is on while the level is *paused*, which ends a session of CUPTI's.
@@ -418,7 +418,7 @@ TEST_F(ReleaseTest, NothingIsTracedWhereAKindIsRefused) {
   SendAfterCalls(TraceControl());
   RunWatched({"iterations=300", "lengths=16", "sleep_us=500"});
   EXPECT_EQ(GoodWindows(), 0u);
-  EXPECT_TRUE(AnySentence("cuptiActivityEnable(kind 10) gave"));
+  EXPECT_TRUE(AnyMessage("cuptiActivityEnable(kind 10) gave"));
 }
 
 // CUPTI's own clock on WSL is not another tool's.

@@ -75,7 +75,7 @@ TEST_F(StandDownTest, WhileCallsAreLearned) {
   EXPECT_THAT(profiled_.output, HasSubstr("come_back 0"));
   // 7 calls an iteration, and the wait at the end of the tool.
   EXPECT_EQ(process().calls.size(), 40u * 7 + 1);
-  EXPECT_THAT(process().Sentence(Feature::kCallbacks), HasSubstr("watching"));
+  EXPECT_THAT(process().Message(Feature::kCallbacks), HasSubstr("watching"));
   EXPECT_EQ(process().stats.rejected, 0u);
 }
 
@@ -154,7 +154,7 @@ TEST_F(StandDownTest, AToolThatKeepsItsSubscriptionLeavesUsTheRecords) {
            "tool_keeps=1"});
   ExpectOneStandDown("torch.profiler");
   EXPECT_THAT(profiled_.output, HasSubstr("come_back 1"));
-  EXPECT_THAT(process().Sentence(Feature::kCallbacks),
+  EXPECT_THAT(process().Message(Feature::kCallbacks),
               testing::AllOf(HasSubstr("torch.profiler"), HasSubstr("still holds")));
   size_t kernels_after = 0;
   for (const abi::DataRecord& record : process().records) {
@@ -236,10 +236,10 @@ TEST_F(StandDownTest, AToolThatWasThereFirst) {
   ASSERT_GE(process().features.size(), 2u);
   bool named = false;
   for (const FeatureResult& feature : process().features) {
-    named = named || feature.sentence.find("CUPTI is held by") != std::string::npos;
+    named = named || feature.message.find("CUPTI is held by") != std::string::npos;
   }
   EXPECT_TRUE(named);
-  EXPECT_THAT(process().Sentence(Feature::kCallbacks), HasSubstr("watching"));
+  EXPECT_THAT(process().Message(Feature::kCallbacks), HasSubstr("watching"));
   size_t ranges = 0;
   for (const abi::CallRecord& call : process().calls) {
     ranges += static_cast<abi::Op>(call.op) == abi::Op::kNvtxPush;

@@ -291,7 +291,7 @@ TEST_F(MainJob, KillingTheDaemonAgainAndAgainLosesAndDoublesNothing) {
   const v1::Job job = EndedJob("job");
   const std::vector<v1::Iteration> iterations = IterationsOf("job");
   const Truth truth = TruthOf("job");
-  ASSERT_FALSE(iterations.empty()) << kills << " kills; " << job.trouble();
+  ASSERT_FALSE(iterations.empty()) << kills << " kills; " << job.error();
   std::set<int64_t> numbers;
   for (const v1::Iteration& iteration : iterations) {
     EXPECT_TRUE(numbers.insert(iteration.number()).second) << "twice: " << iteration.number();
@@ -390,7 +390,7 @@ TEST_F(MainJob, AProgramThatNeverUsesAGpuLeavesNoJobWaiting) {
   EXPECT_EQ(missing.state(), v1::JOB_STATE_FAILED);
   EXPECT_EQ(missing.exit_status(), 127);
   EXPECT_EQ(plain.state(), v1::JOB_STATE_ENDED);
-  for (const v1::Job& ended : {missing, plain}) EXPECT_NE(ended.trouble(), "");
+  for (const v1::Job& ended : {missing, plain}) EXPECT_NE(ended.error(), "");
 }
 
 TEST_F(MainJob, SeveralRanksAreOneJob) {

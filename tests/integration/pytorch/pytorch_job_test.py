@@ -292,7 +292,7 @@ class TurnsTest(JobTest):
             self.gan(critic_steps)
             self.assertEqual(len(self.iterations()), 80)
             self.assertEqual(int(self.job()["horizon"]["iterations"]), 80)
-            self.assertFalse(self.job()["rule"]["sentence"])
+            self.assertFalse(self.job()["rule"]["message"])
             self.assertEqual(self.ask("project", "job")["projection"]["iterations_total"], "80")
 
     def test_a_gan_whose_critic_takes_batches_of_its_own_has_no_total_from_lengths(self):
@@ -306,8 +306,8 @@ class TurnsTest(JobTest):
     def assert_not_known(self):
         self.assertEqual(len(self.iterations()), 80)
         self.assertEqual(int(self.job()["horizon"].get("iterations", 0)), 0)
-        self.assertIn("not known how many batches", self.job()["rule"]["sentence"])
-        self.assertIn("--iterations", self.job()["rule"]["sentence"])
+        self.assertIn("not known how many batches", self.job()["rule"]["message"])
+        self.assertIn("--iterations", self.job()["rule"]["message"])
 
 
 class ByHandTest(JobTest):
@@ -386,7 +386,7 @@ class ByHandTest(JobTest):
                 (weight * torch.zeros(3 + n % 5, 3)).sum().backward()
         """
         self.script(program.format("False"))
-        self.assertIn("seqpoint_iteration_begin", self.job()["trouble"])
+        self.assertIn("seqpoint_iteration_begin", self.job()["error"])
         self.assertIn("seqpoint_iteration_begin", "".join(self.output.stderr.split()))
         self.script(program.format("hasattr(seqpoint, 'seqpoint_iteration_begin')"))
         self.assertGreaterEqual(len(self.iterations()), 99)  # the last one has no end
@@ -475,12 +475,12 @@ class GuestTest(JobTest):
         self.assertEqual(len(self.iterations()), 100)
         self.assertIn("summed over micro-batches", self.job()["rule"]["length"])
         # Not learned anew, and as many iterations as the batches are enough for.
-        self.assertIn("another number of micro-batches", self.job()["rule"]["sentence"])
+        self.assertIn("another number of micro-batches", self.job()["rule"]["message"])
         self.assertEqual(int(self.job()["horizon"]["iterations"]), 100)
 
     def test_a_run_of_two_steps_says_why_it_has_no_iterations(self):
         self.script("for n in range(2): iterate(3 + n)")
-        self.assertIn("too few", self.job()["trouble"])
+        self.assertIn("too few", self.job()["error"])
 
     def test_a_training_beside_another_of_its_rank_is_said_to_be_in_no_figure(self):
         self.script("""
@@ -494,7 +494,7 @@ class GuestTest(JobTest):
         """)
         self.assertEqual(int(self.job()["iterations"]), 200)
         self.assertEqual(len(self.iterations()), 220)
-        self.assertIn("ran at the same time as another one of this rank", self.job()["trouble"])
+        self.assertIn("ran at the same time as another one of this rank", self.job()["error"])
 
     def test_what_passes_while_a_job_is_released_is_in_no_figure(self):
         self.script("""
@@ -513,7 +513,7 @@ class GuestTest(JobTest):
         self.assertLess(len(found), 140)  # those in between were not seen
         longest = max(found, key=lambda it: int(it.get("duration_ns", 0)))
         self.assertTrue(longest["distorted"])  # and are not one long iteration
-        self.assertIn("was released for a while", self.job()["rule"]["sentence"])
+        self.assertIn("was released for a while", self.job()["rule"]["message"])
 
     def test_trainings_one_after_the_other_are_all_counted(self):
         # The second one's data is the same, and yet it resumes nothing.
@@ -528,7 +528,7 @@ class GuestTest(JobTest):
         """)
         self.assertEqual(int(self.job()["iterations"]), 60)
         self.assertEqual(self.lengths(), [3 + n * n % 17 for n in range(30)] * 2)
-        self.assertFalse(self.job()["trouble"])
+        self.assertFalse(self.job()["error"])
 
     def test_of_trainings_at_once_one_is_in_the_figures(self):
         self.script("""
@@ -548,7 +548,7 @@ class GuestTest(JobTest):
         """)
         self.assertEqual(int(self.job()["iterations"]), 60)
         self.assertEqual([int(p["iterations"]) for p in self.job()["processes"]], [60, 60])
-        self.assertIn("ran at the same time as another one of this rank", self.job()["trouble"])
+        self.assertIn("ran at the same time as another one of this rank", self.job()["error"])
 
     def test_a_run_without_training_is_no_reason_to_ask_again(self):
         self.script("model(torch.zeros(4, 5, dtype=torch.long)).sum().backward()")
@@ -644,7 +644,7 @@ class OperatorsTest(JobTest):
         # Those that were recorded are in no time, and nothing else is lost.
         self.assertEqual(sum(it["distorted"] for it in self.iterations()), 6)
         self.assertEqual(len(self.iterations()), 200)
-        self.assertFalse(job["trouble"])
+        self.assertFalse(job["error"])
         answer = self.ask("place", "job", "--devices", "2")
         shares = {r["name"]: r["weight"] for r in answer["recordings"]}
         whole = sum(shares.values())
@@ -701,7 +701,7 @@ class RanksTest(JobTest):
         self.assertEqual({p["world_size"] for p in job["processes"]}, {2})
         self.assertEqual(len(self.iterations()), 40)
         self.assertEqual(int(job["horizon"]["iterations"]), 40)
-        self.assertFalse(job["trouble"])
+        self.assertFalse(job["error"])
 
     def test_torchrun(self):
         if not torch.distributed.is_available():

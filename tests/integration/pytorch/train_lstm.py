@@ -34,7 +34,7 @@ def parse():
     return parser.parse_args()
 
 
-class Sentences(torch.utils.data.Dataset):
+class Messages(torch.utils.data.Dataset):
     VOCABULARY = 512
 
     def __init__(self, lengths):
@@ -48,16 +48,16 @@ class Sentences(torch.utils.data.Dataset):
         return (i * 31 + 7 * torch.arange(self.lengths[i] + 1)) % (self.VOCABULARY - 1) + 1
 
 
-def pad(sentences):
-    return nn.utils.rnn.pad_sequence(sentences, batch_first=True)
+def pad(messages):
+    return nn.utils.rnn.pad_sequence(messages, batch_first=True)
 
 
 class LanguageModel(nn.Module):
     def __init__(self, hidden):
         super().__init__()
-        self.embedding = nn.Embedding(Sentences.VOCABULARY, hidden)
+        self.embedding = nn.Embedding(Messages.VOCABULARY, hidden)
         self.lstm = nn.LSTM(hidden, hidden, batch_first=True)
-        self.output = nn.Linear(hidden, Sentences.VOCABULARY)
+        self.output = nn.Linear(hidden, Messages.VOCABULARY)
 
     def forward(self, tokens):
         states, _ = self.lstm(self.embedding(tokens))
@@ -71,7 +71,7 @@ def main():
     with open(options.lengths, newline="") as file:
         lengths = [int(row["len_0"]) for row in csv.DictReader(file)]
     loader = torch.utils.data.DataLoader(
-        Sentences(lengths), options.batch, shuffle=True, collate_fn=pad,
+        Messages(lengths), options.batch, shuffle=True, collate_fn=pad,
         num_workers=options.workers,
         multiprocessing_context=options.start_method if options.workers else None)
     model = LanguageModel(options.hidden)

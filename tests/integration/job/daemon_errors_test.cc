@@ -25,9 +25,9 @@ namespace {
 namespace fs = std::filesystem;
 using std::chrono::milliseconds;
 
-class DaemonTroubleTest : public testing::Test {
+class DaemonErrorTest : public testing::Test {
  protected:
-  ~DaemonTroubleTest() override { Kill(); }
+  ~DaemonErrorTest() override { Kill(); }
 
   // `environment`: of "KEY=VALUE".
   void StartDaemon(const std::vector<std::string>& environment = {}) {
@@ -64,7 +64,7 @@ class DaemonTroubleTest : public testing::Test {
   pid_t daemon_ = 0;
 };
 
-class ClockIsSetTest : public DaemonTroubleTest, public testing::WithParamInterface<const char*> {};
+class ClockIsSetTest : public DaemonErrorTest, public testing::WithParamInterface<const char*> {};
 
 TEST_P(ClockIsSetTest, WhatWasReadIsInTheStoreWhenTheDaemonIsKilled) {
   StartDaemon(
@@ -130,7 +130,7 @@ INSTANTIATE_TEST_SUITE_P(BySeconds, ClockIsSetTest, testing::Values("-30", "-360
                            return by[0] == '-' ? "Back" + by.substr(1) : "Forward" + by;
                          });
 
-TEST_F(DaemonTroubleTest, ThousandsOfConnectionsThatSayNothingEndAndItAnswers) {
+TEST_F(DaemonErrorTest, ThousandsOfConnectionsThatSayNothingEndAndItAnswers) {
   // As on a machine with a limit that cannot be raised.
   daemon_ = Spawn(
       {"/bin/sh", "-c", "ulimit -n 1024; exec \"$0\" --dir \"$1\" --store \"$2\"",
@@ -164,7 +164,7 @@ TEST_F(DaemonTroubleTest, ThousandsOfConnectionsThatSayNothingEndAndItAnswers) {
   }
 }
 
-TEST_F(DaemonTroubleTest, OneThatIsStartedRightAfterAKillServes) {
+TEST_F(DaemonErrorTest, OneThatIsStartedRightAfterAKillServes) {
   for (int i = 0; i < 5; ++i) {
     StartDaemon();
     {
