@@ -96,10 +96,10 @@ void SendWelcome(int fd, const absl::Status& status) {
   welcome.text_bytes = static_cast<uint32_t>(message.size());
   iovec parts[2] = {{&welcome, sizeof welcome},
                     {const_cast<char*>(message.data()), message.size()}};
-  msghdr message = {};
-  message.msg_iov = parts;
-  message.msg_iovlen = 2;
-  (void)sendmsg(fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+  msghdr packet = {};
+  packet.msg_iov = parts;
+  packet.msg_iovlen = 2;
+  (void)sendmsg(fd, &packet, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
 // Receives one message and at most one descriptor; closes any others. Returns the message's bytes
