@@ -1,4 +1,4 @@
-// What a file is, by its first bytes: those who send files and those who read them agree on it.
+// The kind of a file, by its first bytes: client and daemon agree on it.
 // docs/formats/traces.md has the formats.
 // Threading: pure functions.
 #ifndef PROTO_FILE_CONTENT_H_

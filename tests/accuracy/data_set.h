@@ -1,4 +1,4 @@
-// What the judge of accuracy works on: logs of iterations, measured or made from lengths.
+// Input of the accuracy judge: logs of iterations, measured or made from lengths.
 // Threading: values. Ownership: their own.
 #ifndef TESTS_ACCURACY_DATA_SET_H_
 #define TESTS_ACCURACY_DATA_SET_H_
@@ -28,8 +28,8 @@ struct DataSet {
   double total = 0;
   double noise = 0;  // pooled standard deviation at equal length / mean time
   KeyFit fit;
-  // Of made times: what an iteration of each entry takes without noise. Measurements are then drawn
-  // with noise of their own, as most lengths occur once and have no other iteration to draw.
+  // For made times: duration of an iteration of each entry without noise. Measurements are then
+  // drawn with noise of their own, as most lengths occur once and have no other iteration to draw.
   std::vector<double> cost;
   int64_t start_up = 0;
   std::vector<std::string> key_columns;        // of the file; empty: there is none

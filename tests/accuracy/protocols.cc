@@ -38,7 +38,7 @@ Selection SelectPaperWithin(absl::Span<const KeyTimes> log, int points) {
   return best;
 }
 
-// What a method measures.
+// The iterations that a method measures.
 struct Choice {
   std::string method;
   int m = 0;
@@ -358,7 +358,7 @@ std::vector<Result> JudgeOnline(const DataSet& data, const Seeds& seeds, const s
         result.fraction = fractions[f];
         result.order = order;
         result.lengths = lengths;
-        // Of the plain mean of what ran, drawn at random: its mean error is 0.8 of this.
+        // Standard error of the mean of iterations drawn at random: the mean error is 0.8 of this.
         result.noise_floor = variation * std::sqrt((1 - fractions[f]) / (fractions[f] * n));
         if (std::string(lengths) == "known") {
           result.noise_floor = data.noise * std::sqrt((1 - fractions[f]) / (fractions[f] * n));

@@ -1,5 +1,5 @@
-// What the daemon can take on one core, from the ring to the commit: the same steps as its ingest
-// thread, one after the other in one thread, with a process beside them that fills a real ring.
+// The daemon's throughput on one core, from the ring to the commit: the steps of its ingest thread,
+// one after the other in one thread, while another process fills a real ring.
 //
 //   daemon_benchmark [trace|learn|iterations]... [--records N] [--iterations N]
 //

@@ -1,5 +1,5 @@
-// What a launch costs more with the library in the process, when nobody watches launches: level
-// mark, and a rule that only a batch copy begins and ends. Real mode of the software GPU.
+// The additional cost of a launch with the library in the process, when nobody watches launches:
+// level mark, and a rule that only a batch copy begins and ends. Real mode of the software GPU.
 //
 //   launch_cost_benchmark [--pairs 40] [--blocks 50] [--launches 5000]
 //

@@ -141,7 +141,7 @@ class Launcher {
            static_cast<double>(late_ns) * 1e-6);
   }
 
-  // What no learner can take for a loop.
+  // Launches that no learner can take for a loop.
   void Flood(uint64_t launches) {
     for (uint64_t i = 0; i < launches; ++i) {
       const uint32_t kernel = random_() % kKernels;

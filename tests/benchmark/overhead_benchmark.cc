@@ -90,7 +90,7 @@ uint64_t NowNs() {
 
 // ------------------------------------------------------------------------------------- the ladder
 
-// What the daemon of a round wants of the process.
+// The level that the daemon of a round sets in the process.
 enum class Wanted { kLearn, kMark, kMarkLaunches, kTrace, kCounters, kReleased };
 
 // A daemon that puts one process to the levels of the ladder, one after the other.

@@ -1,7 +1,7 @@
 // The figures of docs/using/partition-accuracy.md: ./dev bench partition [--json OUT] [--quick].
 //
-// Whoever is measured is `seqpoint-partition` itself, in a process of its own: its answer (as
-// JSON), its time, its memory; and `seqpoint-sgd` on ranks of mpirun. The published network's
+// Measures the program `seqpoint-partition` in a process of its own: its answer (as JSON), its
+// time, its memory; and `seqpoint-sgd` on ranks of mpirun. The published network's
 // permutations come from the shared data folder.
 #include <fcntl.h>
 #include <stdio.h>

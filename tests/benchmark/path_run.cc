@@ -143,7 +143,7 @@ double CpuSeconds(pid_t pid) {
   return static_cast<double>(user + system) / static_cast<double>(sysconf(_SC_CLK_TCK));
 }
 
-// What the looks gathered.
+// The observations of one run.
 class PathRun::Watch {
  public:
   Watch(std::unique_ptr<RingView> ring, const fs::path& store, double mark_s, PathResult* result)
@@ -167,7 +167,7 @@ class PathRun::Watch {
   void LookAtStore() {
     const std::optional<uint64_t> received = store_.Received();
     const double committed_s = NowS(CLOCK_REALTIME);
-    // What was published before the first look has no time.
+    // Records published before the first observation have no time.
     if (!received_.has_value()) received_ = received;
     while (received && *received_ < *received && !publications_.empty()) {
       const auto& [published_s, upto] = publications_.front();

@@ -36,7 +36,7 @@ class FakeBackend : public service::Backend {
   std::optional<v1::ControlRequest> last_control();
   v1::AnalyzeRequest last_analysis();  // empty: none
   v1::ImportJobRequest last_import();
-  // Of the last one that came to its end.
+  // The last import that came to its end.
   struct TraceImport {
     std::string name, run_id, marker;
     std::vector<std::pair<std::string, std::string>> files;  // name, data

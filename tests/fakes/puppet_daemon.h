@@ -59,7 +59,7 @@ struct StandDownResult {
   std::string holder;
 };
 
-// What one profiled process sent.
+// The events that one profiled process sent.
 class PuppetProcess : public ingest::RingSink {
  public:
   explicit PuppetProcess(ingest::AcceptedProcess accepted);

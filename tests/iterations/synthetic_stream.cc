@@ -131,7 +131,7 @@ class Job {
     call.name_id = NameId(name);
     call.bytes = payload;
   }
-  // What the PyTorch adapter says of a call of the root module.
+  // Reports a call of the root module as the PyTorch adapter does.
   void TellForward(const char* kind, const Batch& batch) {
     if (!options_.framework) return;
     const uint8_t flags = options_.no_gpu ? static_cast<uint8_t>(abi::kCallHostTime) : uint8_t{0};

@@ -19,7 +19,7 @@ namespace seqpoint::placement {
 struct SimulatedRun {
   // Lengths come with their weights; the order is drawn from `seed`.
   int micro_batches = 20'000;
-  // So many one after the other have the same length: those of an iteration.
+  // Number of consecutive micro-batches with the same length: those of an iteration.
   int same_length = 1;
   uint64_t seed = 1;
 };

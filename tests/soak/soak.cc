@@ -226,8 +226,7 @@ void Soak::CheckIterations(const Truth& truth, const v1::Job& job) {
   Expect(iterations.has_value(), "the iterations are listed");
   if (!iterations) return;
   ExpectEqual(iterations->size(), truth.iterations.size(), "iterations in the log");
-  // What is counted in the feature's units is the same for the same true lengths, and the other way
-  // round.
+  // Equal true lengths have equal lengths in the feature's units, and the other way round.
   std::map<std::vector<int64_t>, std::vector<int64_t>> told, meant;
   for (size_t i = 0; i < iterations->size() && i < truth.iterations.size(); ++i) {
     const v1::Iteration& iteration = (*iterations)[i];
@@ -244,7 +243,7 @@ void Soak::CheckIterations(const Truth& truth, const v1::Job& job) {
   }
 }
 
-// What was measured and traced is what the iterations did.
+// The stored counters and traces agree with the truth of their iterations.
 void Soak::CheckStore(const Truth& truth, const v1::Job& job) {
   auto store = Store::Open(folder_ / "store.db", {});
   Expect(store.ok(), "the store opens");
@@ -375,7 +374,7 @@ void Soak::EndUnseen(int rounds) {
   std::printf("soak: unseen: %d of %d runs ended unseen\n", unseen, rounds);
 }
 
-// What the command says, on both streams; "error" and more where it has no answer.
+// The command's output on both streams; "error" and more where it has no answer.
 std::string Soak::Ask(const std::string& command, const std::string& job) {
   const std::string line =
       absl::StrCat((bin_ / "seqpoint").string(), " --no-start --socket ",
@@ -417,7 +416,7 @@ void Soak::KillTrainings(int rounds) {
       ring = RingView::Of(pid);
     }
     Expect(ring != nullptr, "the program has a ring");
-    // What a program wrote before its ring was handed over dies with it.
+    // Records written before the ring was handed over are lost with the program.
     for (int i = 0; i < 1000 && !GetJob(name); ++i) std::this_thread::sleep_for(milliseconds(10));
     bool tracing = false;
     for (int i = 0; traced && i < 300 && !tracing; ++i) {
@@ -452,7 +451,7 @@ void Soak::KillTrainings(int rounds) {
                   &records);
     }
     ExpectEqual(records, published, name + ": data records read");
-    // Of each thread at most the event that it was writing is not published.
+    // Each thread may leave one event unpublished: the one that it was writing.
     Expect(events <= header.lane_number && events + 4 >= header.lane_number,
            absl::StrCat(name, ": ", events, " events read of ", header.lane_number));
     ExpectEqual(header.lane_dropped + header.data_dropped, 0u, name + ": dropped");

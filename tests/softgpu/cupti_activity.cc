@@ -444,7 +444,7 @@ void SetKind(CuptiState* state, CUpti_ActivityKind kind, bool enable) {
     const uint64_t before = state->kinds.fetch_and(~(1ull << kind));
     if ((before >> kind & 1) != 0) {
       Buffers::Get().LoseEnds(kind);
-      // What PyTorch's users saw: slower training after profiling, until cuptiFinalize
+      // PyTorch's users saw slower training after profiling, until cuptiFinalize
       // (pytorch#144455, #146604).
       if (kind == CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL) {
         state->hooks->launch_extra_ns = state->config->cupti_residual_launch_ns;

@@ -66,7 +66,7 @@ struct CounterDataHeader {
   // Followed by names of metrics, names of ranges, MetricSlot x max_ranges x metrics.
 };
 
-// What one metric saw in one range: the mean over the passes that it needs.
+// The value of one metric in one range: the mean over the passes that it needs.
 struct MetricSlot {
   PassData data;
   uint64_t passes_needed;

@@ -22,7 +22,7 @@ namespace {
 
 using namespace seqpoint::softgpu;
 
-// What one sample takes in the hardware buffer.
+// Size of one sample in the hardware buffer.
 constexpr size_t kSampleBytes = 64;
 constexpr size_t kSampleBytesPerMetric = 32;
 
@@ -247,7 +247,7 @@ CUptiResult CUPTIAPI cuptiPmSamplingDecodeData(CUpti_PmSampling_DecodeData_Param
   const uint64_t until_ns = sampler->started ? state->hooks->now_ns() : sampler->stop_ns;
   uint64_t taken =
       std::min((until_ns - sampler->start_ns) / sampler->interval_ns, sampler->lost_from);
-  // What does not fit the hardware buffer is lost: the newest, or the oldest.
+  // Samples that do not fit the hardware buffer are lost: the newest, or the oldest.
   if (taken - sampler->next > sampler->max_samples) {
     if (sampler->keeps_latest) {
       sampler->next = taken - sampler->max_samples;

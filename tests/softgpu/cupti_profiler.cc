@@ -50,7 +50,7 @@ struct HostObject {
   bool device_level = true;  // offers metrics of the whole device
   std::vector<MetricGroup> groups;
   bool broken = false;  // an unknown metric was added
-  // What Get* calls returned; the caller reads it until the object goes.
+  // Strings that Get* calls returned; the caller reads them until the object goes.
   std::vector<std::unique_ptr<std::vector<std::string>>> strings;
   std::vector<std::unique_ptr<std::vector<const char*>>> lists;
 
@@ -276,7 +276,7 @@ cuptiProfilerGetCounterAvailability(CUpti_Profiler_GetCounterAvailability_Params
     SWGPU_CHECK_PARAMS(params, CUpti_Profiler_GetCounterAvailability_Params_STRUCT_SIZE);
   }
   if (state->config->cupti_no_privileges) return CUPTI_ERROR_INSUFFICIENT_PRIVILEGES;
-  // What it does to the context meanwhile is not public: here, the worst.
+  // Its effect on the context meanwhile is not public: here, the worst.
   if (!state->hooks->synchronize_context(params->ctx)) return CUPTI_ERROR_UNKNOWN;
   return GiveAvailability(availability, &params->counterAvailabilityImageSize,
                           params->pCounterAvailabilityImage);
@@ -679,7 +679,7 @@ cuptiProfilerHostConfigAddMetrics(CUpti_Profiler_Host_ConfigAddMetrics_Params* p
   for (size_t i = 0; i < params->numMetrics; ++i) {
     const char* name = params->ppMetricNames[i];
     const BaseMetric* base = name == nullptr ? nullptr : FindMetric(host->chip, name);
-    // What the image does not offer is refused like what the chip does not have. Which result the
+    // A metric that the image lacks is refused like one that the chip lacks. Which result the
     // real library gives is not public.
     if (base == nullptr || (host->sampled && PmPasses(*base) == 0) ||
         (base->device_level && !host->device_level)) {

@@ -68,13 +68,13 @@ CuptiState* GetState();
 // Brings the driver's interest fields in line with what is enabled. Call with `mutex` held.
 void UpdateInterest(CuptiState* state);
 
-// What the API call hooks do for activity records; cupti_activity.cc.
+// Activity records of API calls and operations; cupti_activity.cc.
 void RecordApiCall(CuptiState* state, const ApiCall& call, uint64_t end_ns, uint32_t return_value);
 void RecordOperation(const Operation& op);
 // Hands over every buffer; `forced` includes those with unfinished records.
 void FlushBuffers(bool forced);
 void DisableAllActivity(CuptiState* state);
-// What cuptiFinalize drops: the registered callbacks with their buffers, and the profilers' state.
+// For cuptiFinalize: drop the registered callbacks with their buffers, and the profilers' state.
 void ForgetBuffers();
 void ForgetProfilers();
 

@@ -1,4 +1,4 @@
-// What a profiler sees: callbacks, records, correlation, and every failure that can be asked for.
+// CUPTI as a profiler sees it: callbacks, records, correlation, and every failure that can be set.
 
 #include <atomic>
 #include <map>

@@ -18,7 +18,7 @@ namespace seqpoint::softgpu {
 
 enum class MetricKind { kCounter, kRatio, kThroughput };
 
-// What one range measured in one pass.
+// Counters of one range in one pass.
 struct PassData {
   Counters counters;
   double duration_ns;

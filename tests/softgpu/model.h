@@ -98,7 +98,7 @@ struct Graph {
   uint32_t id = 0;
   Stream* origin = nullptr;
   std::vector<GraphNode> nodes;
-  // Of the capture that makes it.
+  // The capture that makes it.
   uint32_t capture_mode = 0;             // CUstreamCaptureMode
   const void* capture_thread = nullptr;  // its ThreadState
   std::atomic<bool> invalidated{false};

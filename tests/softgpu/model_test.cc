@@ -1,4 +1,4 @@
-// What a CUDA program sees: order and times of work, bytes, digest, truth.
+// The model as a CUDA program sees it: order and times of work, bytes, digest, truth.
 
 #include <atomic>
 #include <cmath>

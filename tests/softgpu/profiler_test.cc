@@ -276,8 +276,9 @@ TEST(Profiler, HostErrorsAreThoseOfTheRealLibrary) {
   });
 }
 
-// What a host object says to a metric of the whole device and to one of a context, made with an
-// availability image whose parameters are `bytes` long and have `flag` behind those of 13.0.
+// The results of adding a metric of the whole device and one of a context to a host object, made
+// with an availability image whose parameters are `bytes` long and have `flag` behind those
+// of 13.0.
 std::pair<CUptiResult, CUptiResult> AddedWithImage(size_t bytes, bool flag) {
   Gpu gpu;
   gpu.Open();

@@ -213,7 +213,7 @@ TEST_F(RealLibrary, SchedulesTheShippedMetricSetsAlike) {
       }
     }
   }
-  // What the sets are split for.
+  // Each backend's limits split the sets.
   const std::vector<MetricGroup> several = {
       {"lts__t_sectors_lookup_hit.sum", "lts__t_sectors_lookup_miss.sum"},
       {"gpu__time_duration.sum", "sm__sass_thread_inst_executed_op_ffma_pred_on.sum"}};

@@ -1,4 +1,4 @@
-// What CUPTI's releases do differently, and what no release survives: releases.h and
+// The differences between CUPTI's releases, and misuse that no release survives: releases.h and
 // docs/internals/software-gpu.md.
 #include "tests/softgpu/releases.h"
 

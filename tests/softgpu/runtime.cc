@@ -49,8 +49,8 @@ Registry& GetRegistry() {
   return *registry;
 }
 
-// What <<<>>> leaves for the stub function that it calls. uint3, as dim3 has a constructor and
-// thread-local objects shall have none.
+// The launch configuration that <<<>>> leaves for the stub function that it calls. uint3, as dim3
+// has a constructor and thread-local objects shall have none.
 struct LaunchConfiguration {
   uint3 grid;
   uint3 block;
@@ -221,7 +221,7 @@ using namespace seqpoint::softgpu;
                          true, [&]() -> cudaError_t __VA_ARGS__);                        \
   }
 
-// What nvcc's generated code calls, under its names.
+// Functions that nvcc's generated code calls, under its names.
 // NOLINTBEGIN(readability-identifier-naming)
 extern "C" {
 

@@ -1,4 +1,4 @@
-// What the software GPU itself costs in real mode, where it stands under measurements of the
+// The cost of the software GPU itself in real mode, which is part of all measurements of the
 // profiler: a launch alone, with a driver callback, with an activity record, with both; and a
 // launch from several threads.
 

@@ -1,6 +1,6 @@
-// What a CUDA test program may tell the software GPU. Every function is weak: on a real GPU it is
-// absent (its address is null) and the program runs unchanged. Used by tests/workloads only; the
-// product never sees this header.
+// Calls with which a CUDA test program controls the software GPU. Every function is weak: on a real
+// GPU it is absent (its address is null) and the program runs unchanged. Used by tests/workloads
+// only; the product never sees this header.
 #ifndef SEQPOINT_TESTS_SOFTGPU_SWGPU_H_
 #define SEQPOINT_TESTS_SOFTGPU_SWGPU_H_
 

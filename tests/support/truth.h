@@ -24,7 +24,7 @@ struct TrueIteration {
   double gpu_time_ns = 0;
 };
 
-// What `seqpoint_workload --truth` wrote (docs/internals/workloads.md).
+// The file that `seqpoint_workload --truth` writes (docs/internals/workloads.md).
 struct Truth {
   std::vector<TrueIteration> iterations;
   double epoch_time_ns = 0;                   // training iterations; evaluation is apart

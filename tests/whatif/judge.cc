@@ -176,7 +176,7 @@ std::vector<double> StepsMs(const std::string& path) {
   return begins_ms;
 }
 
-// Of an iteration, the median.
+// Median over the iterations.
 double LoadingMs(const Recorded& recorded) {
   std::vector<double> loading_ms(recorded.marks.iterations());
   for (const CpuTask& task : recorded.graph.cpu) {

@@ -13,7 +13,7 @@
 namespace seqpoint::whatif {
 namespace {
 
-// What changes: the software GPU or the training program, and what is asked about it.
+// A change of the software GPU or of the training program, and the what-if that asks about it.
 struct Case {
   const char* name;
   const char* settings;

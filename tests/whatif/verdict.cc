@@ -45,7 +45,7 @@ std::string Judged(const Verdict& v) {
   return v.reached() ? "reached" : "MISSED";
 }
 
-// Of replays without change.
+// Errors of replays without change.
 struct Errors {
   double sum = 0, worst = 0;
   int count = 0;

@@ -95,7 +95,7 @@ TEST_P(WhatIfTraceTest, ReplaysAsMeasured) {
   if (recorded->marks.iterations() >= 3) ExpectReplayed(JudgeReplay(PartOf(*recorded)));
 }
 
-// What the last `count` whole iterations of a trace save when its GPU is twice as fast, as a share.
+// Share of time that the last `count` whole iterations of a trace save on a GPU twice as fast.
 double SavedByHalf(const Recorded& recorded, size_t count) {
   const auto sum_ms = [&](const Graph& graph) {
     const Graph* ranks[] = {&graph};

@@ -71,7 +71,7 @@ TEST(WholeRunTest, WhatShortIterationsGainAndLongOnesLose) {
   EXPECT_GT(longest, 4 * change);
 }
 
-// What `seqpoint` prints with --json.
+// Runs `seqpoint` with --json and reads its output.
 class Asking : public testing::Test {
  protected:
   simdjson::dom::element Ask(std::vector<std::string> arguments) {

@@ -38,7 +38,7 @@ struct CallCounts {
   uint64_t memsets = 0;
 };
 
-// What a kernel launch needs besides its arguments. `workspace` serves split-K partial sums.
+// Stream and workspace of a kernel launch. `workspace` serves split-K partial sums.
 struct Queue {
   Stream stream = nullptr;
   uint64_t host_ns_per_launch = 0;  // the framework's work before each launch

@@ -47,7 +47,7 @@ struct Options {
   bool quiet = false;
 };
 
-// What to do instead of training: print `text` and exit with `code` (help: 0, bad usage: 2).
+// Instead of training: print `text` and exit with `code` (help: 0, bad usage: 2).
 struct Usage {
   int code;
   std::string text;

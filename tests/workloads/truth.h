@@ -1,6 +1,6 @@
-// What really happened, written beside the training for tests to compare a profiler's findings
-// with. The profiler never sees the file. docs/internals/workloads.md gives the format with an
-// example.
+// The true times and lengths of a training, written to a file that tests compare a profiler's
+// findings with. The profiler never sees the file. docs/internals/workloads.md gives the format
+// with an example.
 //
 // The file is JSON lines: a header with the options, a line for each training iteration, evaluation
 // and checkpoint in the order they ran, and a line of totals. GPU times come from one CUDA event

@@ -202,7 +202,7 @@ INSTANTIATE_TEST_SUITE_P(
                     ModelCase{"fixed", "tokens", "100", "300", false}),
     [](const testing::TestParamInfo<ModelCase>& info) { return std::string(info.param.name); });
 
-// What must not change the work of a training step does not.
+// Launching threads and observers leave the work of a training step as it is.
 TEST_F(WorkloadTest, WhoLaunchesAndWhoWatchesDoesNotChangeTheWork) {
   const std::string base = "--model gnmt --batch 8 --max-iterations 5 --quiet ";
   const std::string digest = RunWell(base).Digest();

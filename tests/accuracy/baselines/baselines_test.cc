@@ -65,7 +65,7 @@ TEST_P(BaselinesTest, TheMostFrequentTheMedianAndTheWorst) {
   for (const int64_t length : std::set<int64_t>(lengths.begin(), lengths.end())) {
     EXPECT_LE(count(length), count(frequent.points[0].key.first));
   }
-  // Of 600, the 301st.
+  // The 301st of 600.
   EXPECT_EQ(SelectMedian(log_.groups, 3).points[0].key.first, lengths[300]);
 
   std::map<int64_t, std::vector<double>> times;

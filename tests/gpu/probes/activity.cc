@@ -325,7 +325,7 @@ void Nesting(Json* out) {
 
 namespace {
 
-// What the callback of the call does at one of its ends, besides returning.
+// A delay in the callback at one end of the call.
 struct Dawdle {
   CUpti_ApiCallbackSite at;
   double for_ns = 0;

@@ -26,7 +26,7 @@ void LaunchMultiplyAdd(cudaStream_t stream, float* result, int blocks, int round
 struct Arithmetic {
   const char* kernel;  // its function's name
   const char* what;
-  // Of one instruction and thread (of a warp, on the tensor pipes).
+  // For one instruction and thread (a warp, on the tensor pipes).
   double operations;
   bool tensor;
   void (*launch)(cudaStream_t stream, void* result, int blocks, int rounds);

@@ -1,4 +1,4 @@
-// What the probes share: checked calls, CUPTI's clock, medians, and the one line of JSON that a
+// Shared by the probes: checked calls, CUPTI's clock, medians, and the one line of JSON that a
 // probe prints. A probe is a function that fills a Json; main.cc chooses it by its name. One thread
 // unless a probe starts others.
 #ifndef SEQPOINT_TESTS_GPU_PROBES_PROBE_H_
@@ -41,7 +41,7 @@ class Json {
   std::string text_;
 };
 
-// What stands behind the probe's name on the command line.
+// The arguments after the probe's name on the command line.
 const std::vector<std::string>& Arguments();
 
 // Ends the process with status 1 and the sentence on standard error.
@@ -57,7 +57,7 @@ std::string ResultText(CUptiResult result);
 
 // Nanoseconds of CUPTI's clock, which the software GPU's virtual time follows, too.
 double Now();
-// What `work` takes, ns.
+// Duration of `work`, ns.
 double Time(const std::function<void()>& work);
 
 double Quantile(std::vector<double> values, double share);

@@ -47,7 +47,7 @@ class MetricConfig {
   size_t count() const { return names_.size(); }
   std::vector<uint8_t>& image() { return image_; }
   size_t passes() const { return passes_; }
-  // Of the range or sample with this index; NaN where a pass is missing.
+  // Values of the range or sample with this index; NaN where a pass is missing.
   std::vector<double> Values(const std::vector<uint8_t>& counter_data, size_t index) const;
 
  private:
@@ -71,7 +71,7 @@ class RangeProfiler {
   RangeProfiler(const RangeProfiler&) = delete;
   RangeProfiler& operator=(const RangeProfiler&) = delete;
 
-  // What the constructor and the destructor do, to be measured.
+  // The calls of the constructor and the destructor, to be measured.
   CUptiResult Enable();
   CUptiResult Disable();
 

@@ -146,7 +146,7 @@ void RangeCost(Json* out) {
   }
   states.push_back(StateOfTheGpu("enabled, at rest after 30 ranges", iteration));
 
-  // What a thread that goes on launching notices of a decode on another one.
+  // The launches of one thread during a decode on another one.
   for (const bool decoding : {false, true}) {
     CUPTI(profiler.Configure(&config, CUPTI_UserRange, CUPTI_UserReplay, 1));
     CUPTI(profiler.Start());

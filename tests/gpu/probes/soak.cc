@@ -67,7 +67,7 @@ class Training {
 
   int64_t iterations() const { return iterations_; }
   cudaStream_t stream() const { return stream_; }
-  // What was captured since the last call, and what could not be.
+  // Captures since the last call, whole and broken.
   void TellCaptures(Json* out) {
     if (!graphs_) return;
     out->Add("captured_lengths", captured_)
@@ -145,7 +145,7 @@ void CUPTIAPI OnCall(void*, CUpti_CallbackDomain domain, CUpti_CallbackId, const
   CUPTI(cuptiFinalize());
 }
 
-// What torch.profiler does with CUPTI (pytorch/kineto@114171df, libkineto/src: CuptiTimestamp.cpp,
+// torch.profiler's calls of CUPTI (pytorch/kineto@114171df, libkineto/src: CuptiTimestamp.cpp,
 // CuptiActivityApi.cpp, CuptiCallbackApi.cpp:96), told to an injected library as the adapter for
 // PyTorch tells it. Once in a process.
 Json Profile(Training* training, int64_t iterations) {

@@ -270,7 +270,7 @@ class Questions {
     Note(importer, imported);
   }
 
-  // What a watcher is shown until the job ends, at most `most` messages.
+  // Reads a watcher's messages until the job ends, at most `most` of them.
   void Watch(int most) {
     grpc::ClientContext context;
     SetDeadline(&context);

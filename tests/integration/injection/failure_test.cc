@@ -1,5 +1,5 @@
-// What can go wrong around the injected library: training ends as it would without it, and the
-// daemon hears one sentence that says what happened and what to do.
+// Failures around the injected library: training ends as it would without it, and the daemon gets
+// one message that says what happened and what to do.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -95,7 +95,7 @@ TEST_F(FailureTest, OldCuptiIsRefusedWithItsVersion) {
 }
 
 TEST_F(FailureTest, OlderRecordGenerationsAreRead) {
-  // What one traced iteration leaves under each generation of CUPTI's records: 12.0, 12.4, 12.8,
+  // The events of one traced iteration under each generation of CUPTI's records: 12.0, 12.4, 12.8,
   // 12.9, 13.0 Update 1. Only sizes differ; what is read must not.
   struct Seen {
     uint64_t kernels = 0, threads = 0, busy_ns = 0, syncs = 0, calls = 0;
@@ -278,7 +278,7 @@ struct Ending {
   const char* argument;
   int exit_status, signal;
 };
-// What is open then: a range around the iteration, ranges of its kernels, PM sampling.
+// The open collector: a range around the iteration, ranges of its kernels, PM sampling.
 enum class Collector { kRange, kKernels, kSamples };
 std::string NameOf(Collector collector) {
   return collector == Collector::kRange     ? "range_"
@@ -308,7 +308,7 @@ TEST_P(EndingTest, InTheMiddleOfARange) {
   EXPECT_GT(process().counters.size() + process().windows.size(), 20u);
   EXPECT_EQ(process().stats.rejected, 0u);
   EXPECT_EQ(process().stats.lost, 0u);
-  // What follows a killed process is what it published, in order.
+  // Everything that the killed process published arrives, in order.
   uint64_t expected = 0;
   for (const abi::StepEvent& step : process().steps) EXPECT_EQ(step.iteration, expected++);
 }

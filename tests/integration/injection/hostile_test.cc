@@ -173,7 +173,7 @@ TEST_F(StrangeSocketTest, ARefusalWithoutAnEnd) {
 
 class HostileTest : public InjectTest {};
 
-// What a plan must never contain, all at once.
+// A plan with every forbidden value at once.
 abi::Control AbsurdControl(uint32_t generation) {
   abi::Control control = MarkControl(CopyRule(generation));
   control.plan_count = UINT32_MAX;

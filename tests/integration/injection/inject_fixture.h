@@ -1,4 +1,4 @@
-// What the tests of the injected library share: the trainer under the puppet daemon, and rules and
+// Shared by the tests of the injected library: the trainer under the puppet daemon, and rules and
 // plans that fit the trainer.
 #ifndef SEQPOINT_TESTS_INTEGRATION_INJECTION_INJECT_FIXTURE_H_
 #define SEQPOINT_TESTS_INTEGRATION_INJECTION_INJECT_FIXTURE_H_
@@ -24,8 +24,8 @@ inline constexpr int kBytesPerStep = 64;  // of the trainer's batch
 
 inline uint32_t Bit(abi::Op op) { return 1u << static_cast<uint32_t>(op); }
 
-// What the trainer's loop looks like to the matcher: an iteration begins with the batch copy, which
-// also gives its length and its GPU start, and ends with the optimiser.
+// The rule of the trainer's loop: an iteration begins with the batch copy, which also gives its
+// length and its GPU start, and ends with the optimiser.
 inline abi::Rule CopyRule(uint32_t generation) {
   abi::Rule rule = {};
   rule.generation = generation;

@@ -195,8 +195,8 @@ TEST_F(InjectTest, EvaluationThatComesLateIsToldApartAndSaid) {
   RunAndCompare({"iterations=3000", "lengths=16,32", "nvtx=1", "sleep_us=100", "evaluate_from=2000",
                  "evaluate_until=2300"});
   ASSERT_EQ(daemon_.process_count(), 1u);
-  // Of 2,700 training iterations a few came before the rule; of 300 evaluation batches, those
-  // between two checks may be taken for iterations.
+  // A few of 2,700 training iterations came before the rule; evaluation batches (300) between two
+  // checks may be taken for iterations.
   EXPECT_GT(process().steps.size(), 2500u);
   EXPECT_LE(process().steps.size(), 2700u + 20);
   EXPECT_THAT(process().Message(abi::Feature::kEvaluation), HasSubstr("counts are upper bounds"));
@@ -453,7 +453,7 @@ TEST_F(InjectTest, CountersAreThoseOfTheWholeIteration) {
   }
 }
 
-// What the software GPU knows of one kernel over the whole program, per launch.
+// The software GPU's truth of one kernel over the whole program, per launch.
 double TruthPerLaunch(const std::filesystem::path& file, const std::string& kernel,
                       const std::string& field) {
   std::ifstream in(file);

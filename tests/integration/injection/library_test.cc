@@ -1,5 +1,5 @@
-// What libseqpoint_inject.so brings into somebody's process: its exports, its needs, and how it
-// lives beside a program's own protobuf and Abseil.
+// The effect of libseqpoint_inject.so on a process: its exports, its needs, and a program's own
+// protobuf and Abseil that stay as they are.
 #include <dlfcn.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -55,12 +55,12 @@ TEST(LibraryTest, BringsNoCxxRuntime) {
     EXPECT_NE(name.substr(0, 6), "__cxa_") << name;  // exceptions, static guards, atexit
     EXPECT_NE(name.substr(0, 8), "_Unwind_") << name;
     EXPECT_NE(name.substr(0, 5), "__gxx") << name;
-    // Nor a heap: everything comes from fixed pools.
+    // No heap: everything comes from fixed pools.
     EXPECT_NE(name, "malloc");
     EXPECT_NE(name, "calloc");
     EXPECT_NE(name, "realloc");
     EXPECT_NE(name, "free");
-    // Nor an end of the process.
+    // No end of the process.
     EXPECT_NE(name, "abort");
     EXPECT_NE(name, "exit");
     EXPECT_NE(name, "__assert_fail");

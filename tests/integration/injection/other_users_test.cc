@@ -44,7 +44,7 @@ class OtherUsersTest : public InjectTest {
     AddEntry(&control, 101, 32, abi::kConfigTrace, 1000);
     daemon_.OnCalls(60, [control](PuppetProcess& p) { p.Send(control); });
   }
-  // What the program gets is what it gets without us.
+  // The program gets the same results as without the library.
   void Compare(const std::string& program, std::vector<std::string> arguments) {
     arguments.insert(arguments.begin(), program);
     daemon_.Start();
@@ -110,7 +110,7 @@ TEST_F(OtherUsersTest, AProgramThatOnlyCouldIsProfiled) {
   EXPECT_GT(process().calls.size(), 100u * 6);
 }
 
-// Nor does looking for users touch what the program has forbidden to read.
+// The search for users does not touch pages that the program has made unreadable.
 TEST_F(OtherUsersTest, PagesThatNobodyMayReadAreLeftAlone) {
   for (const char* program : {SEQPOINT_CUPTI_USER_LAZY, SEQPOINT_CUPTI_USER_NOW}) {
     SCOPED_TRACE(program);

@@ -254,7 +254,7 @@ TEST_P(FinalizeTest, EverythingIsTakenAnew) {
   EXPECT_GT(std::count_if(process().boundaries.begin(), process().boundaries.end(),
                           [&](const auto& boundary) { return boundary.api_ns > BackNs(); }),
             50);
-  // What is traced has its kernels, and none of what came to nothing counts.
+  // Traced windows have their kernels, and abandoned windows do not count.
   ExpectKernelsInGoodWindows();
   EXPECT_GT(CountKernels([&](const auto& kernel) { return kernel.start_ns > BackNs(); }), 50u);
   uint64_t measured = 0;
@@ -460,7 +460,7 @@ TEST_F(ReleaseTest, KernelsOfAnotherGpuThatHaveNoEndAreLeftOut) {
   EXPECT_GT(of_second, 20u);
 }
 
-// Of more threads than there are buffers some get none; the same is never given to two.
+// With more threads than buffers some threads get none; no buffer is given to two threads.
 TEST_F(ReleaseTest, ThreadsBeyondTheBuffersShareNone) {
   abi::Control control = MarkControl(CopyRule(1));
   control.level = static_cast<uint8_t>(abi::Level::kTrace);

@@ -100,7 +100,7 @@ TEST_P(StandDownAtLevelTest, TheOtherToolsTraceIsComplete) {
   SendAfterCalls(control);
   RunBoth({"iterations=600", "lengths=16", "sleep_us=500", "sync=3", "tool=300", "tool_end=399"});
   ExpectOneStandDown("torch.profiler");
-  // What is ours begins anew: iterations, and their measurements.
+  // Iterations and their measurements start again.
   const uint64_t back_ns = process().stand_downs[1].event.end_ns;
   EXPECT_GT(StepsAfter(back_ns), 150u);
   EXPECT_EQ(StepsAfter(process().stand_downs[0].event.begin_ns), StepsAfter(back_ns));

@@ -99,7 +99,7 @@ class CompareTest : public testing::Test {
     return reply.value_or(v1::CompareReply{});
   }
 
-  // What the workload itself took.
+  // By the workload's own truth.
   double TrueDifference(const std::string& base, const std::string& other) {
     return truth_[other].epoch_time_ns - truth_[base].epoch_time_ns;
   }
@@ -157,7 +157,7 @@ TEST_F(CompareTest, ASlowerKernelOtherLengthsAndAnotherBatchAreNamed) {
   EXPECT_GT(PartOf(batch, v1::DIFFERENCE_CAUSE_ITERATIONS), 0);
   EXPECT_LT(PartOf(batch, v1::DIFFERENCE_CAUSE_LENGTHS), 0);
 
-  // Of a part: at least the times that are in the log.
+  // The time of a part is at least that of its iterations in the log.
   Api api(folder_ / "run" / "api.sock");
   const auto log = api.Iterations("base");
   ASSERT_TRUE(log.has_value());

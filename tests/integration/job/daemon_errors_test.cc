@@ -1,5 +1,5 @@
-// What a daemon goes through on a machine that is not kind to it: its clock is set while a training
-// runs, its descriptors are used up, it is killed.
+// The daemon under a machine's faults: the clock is set while a training runs, descriptors are used
+// up, the daemon is killed.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
