@@ -84,7 +84,7 @@ void SetShares(const double* shares_ns, double iterations, double time_ns,
     v1::TimeShare& share = *to->Add();
     share.set_category(whatif::ShareName(static_cast<whatif::Share>(i)));
     if (i == static_cast<size_t>(whatif::Share::kCall) && most != calls_ns.end()) {
-      share.mutable_what()->append(absl::StrCat(", most of it ", most->first));
+      share.mutable_category()->append(absl::StrCat(", most of it ", most->first));
     }
     share.set_duration_ns(iterations > 0 ? shares_ns[i] / iterations : 0);
     share.set_share(time_ns > 0 ? shares_ns[i] / time_ns : 0);
