@@ -44,7 +44,17 @@ absl::Status CheckJobName(const std::string& job) {
   return absl::InvalidArgumentError("job is empty; give its id or name, as ListJobs shows them");
 }
 
-absl::Status CheckProgramEnd(const v1::ControlRequest& request) {
+absl::Status CheckRest(const v1::CompareRequest& request) {
+  SEQPOINT_RETURN_IF_ERROR(CheckJobName(request.base()));
+  return CheckJobName(request.other());
+}
+
+absl::Status CheckRest(const v1::AnalyzeRequest& request) {
+  SEQPOINT_RETURN_IF_ERROR(CheckLog("log", request.log()));
+  return request.has_against() ? CheckLog("against", request.against()) : absl::OkStatus();
+}
+
+absl::Status CheckRest(const v1::ControlRequest& request) {
   constexpr int32_t kMostStatus = 255, kMostSignal = 64;
   if (request.exit_status() < 0 || request.exit_status() > kMostStatus) {
     return absl::InvalidArgumentError(
@@ -54,12 +64,17 @@ absl::Status CheckProgramEnd(const v1::ControlRequest& request) {
     return absl::InvalidArgumentError(
         absl::StrCat("signal = ", request.signal(), " is not in 0 ... ", kMostSignal));
   }
-  return CheckBytes("launch", request.launch(), kMaxJobNameBytes);
+  if (!v1::ControlRequest::Action_IsValid(request.action()) ||
+      request.action() == v1::ControlRequest::ACTION_UNSPECIFIED) {
+    return absl::InvalidArgumentError(absl::StrCat("action = ", static_cast<int>(request.action()),
+                                                   " is not one that this daemon knows"));
+  }
+  return CheckJobText("launch", request.launch());
 }
 
-absl::Status CheckUpdate(const v1::UpdateJobRequest& request) {
+absl::Status CheckRest(const v1::UpdateJobRequest& request) {
   if (!request.name().empty()) {
-    if (absl::Status status = CheckNewJob(request.name(), ""); !status.ok()) return status;
+    SEQPOINT_RETURN_IF_ERROR(CheckNewJob(request.name(), ""));
   }
   for (const auto* tags : {&request.add_tags(), &request.remove_tags()}) {
     for (const std::string& tag : *tags) {
@@ -68,8 +83,8 @@ absl::Status CheckUpdate(const v1::UpdateJobRequest& request) {
         return absl::InvalidArgumentError(
             absl::StrCat("tag \"", tag, "\" is ", tag.empty() ? "empty" : "two: it has a comma"));
       }
-      if (absl::Status status = CheckJobText("tag", tag); !status.ok()) return status;
-      if (absl::Status status = CheckBytes("tag", tag, kMostTagBytes); !status.ok()) return status;
+      SEQPOINT_RETURN_IF_ERROR(CheckJobText("tag", tag));
+      SEQPOINT_RETURN_IF_ERROR(CheckBytes("tag", tag, kMostTagBytes));
     }
   }
   return absl::OkStatus();
@@ -110,8 +125,8 @@ absl::Status CheckLog(const char* field, const v1::IterationLog& log, bool untim
 }
 
 absl::Status CheckSize(const v1::AnalyzeRequest& request) {
-  if (absl::Status status = CheckLogSize(request.log()); !status.ok()) return status;
-  if (absl::Status status = CheckLogSize(request.against()); !status.ok()) return status;
+  SEQPOINT_RETURN_IF_ERROR(CheckLogSize(request.log()));
+  SEQPOINT_RETURN_IF_ERROR(CheckLogSize(request.against()));
   if (request.horizon().histogram_size() <= kMaxLogRows) return absl::OkStatus();
   return absl::ResourceExhaustedError(
       absl::StrCat("horizon: the histogram has more than ", kMaxLogRows,
@@ -128,13 +143,12 @@ absl::Status CheckTracePiece(const v1::ImportTraceRequest& piece, bool* any_file
   for (const auto& [field, text] : {std::pair("run_id", &piece.run_id()),
                                     {"marker", &piece.marker()},
                                     {"file", &piece.file()}}) {
-    absl::Status status = CheckBytes(field, *text, kMaxWordBytes);
-    if (!status.ok()) return status;
+    SEQPOINT_RETURN_IF_ERROR(CheckBytes(field, *text, kMaxWordBytes));
   }
   return absl::OkStatus();
 }
 
-absl::Status CheckChanges(const v1::WhatIfRequest& request) {
+absl::Status CheckRest(const v1::WhatIfRequest& request) {
   if (request.list() == (request.changes_size() > 0)) {
     return absl::InvalidArgumentError(
         request.list() ? "list goes without changes: it tries each preset on its own"
@@ -156,27 +170,20 @@ absl::Status CheckChanges(const v1::WhatIfRequest& request) {
                                            {".text", &change.text(), kMaxChangeBytes},
                                            {".name", &change.name(), kMaxWordBytes},
                                            {".parameters", &change.parameters(), kMaxWordBytes}}) {
-      absl::Status status = CheckBytes(field + name, *text, most);
-      if (!status.ok()) return status;
+      SEQPOINT_RETURN_IF_ERROR(CheckBytes(field + name, *text, most));
     }
   }
   return absl::OkStatus();
 }
 
-absl::Status CheckImport(const v1::ImportJobRequest& request) {
-  if (absl::Status status = CheckNewJob(request.name(), request.run_id()); !status.ok()) {
-    return status;
-  }
-  if (absl::Status status = CheckBytes("source", request.source(), kMaxWordBytes); !status.ok()) {
-    return status;
-  }
+absl::Status CheckRest(const v1::ImportJobRequest& request) {
+  SEQPOINT_RETURN_IF_ERROR(CheckNewJob(request.name(), request.run_id()));
+  SEQPOINT_RETURN_IF_ERROR(CheckBytes("source", request.source(), kMaxWordBytes));
   return CheckLog("log", request.log(), /*untimed=*/true);
 }
 
-absl::Status CheckPrepare(const v1::PrepareJobRequest& request) {
-  if (absl::Status status = CheckNewJob(request.name(), request.run_id()); !status.ok()) {
-    return status;
-  }
+absl::Status CheckRest(const v1::PrepareJobRequest& request) {
+  SEQPOINT_RETURN_IF_ERROR(CheckNewJob(request.name(), request.run_id()));
   size_t bytes = 0;
   for (const std::string& name : request.metric_sets()) bytes += name.size() + 1;
   for (const v1::MetricSet& set : request.own_metric_sets()) bytes += set.ByteSizeLong();
@@ -184,7 +191,7 @@ absl::Status CheckPrepare(const v1::PrepareJobRequest& request) {
     return absl::InvalidArgumentError(absl::StrCat("metric_sets and own_metric_sets have ", bytes,
                                                    " bytes; they may have ", kMaxMetricSetsBytes));
   }
-  return CheckHorizon(request.horizon());
+  return absl::OkStatus();
 }
 
 absl::Status CheckShare(const char* field, double share) {
@@ -196,6 +203,13 @@ absl::Status CheckPoints(int points) {
   if (points >= 0 && points <= kMaxPoints) return absl::OkStatus();
   return absl::InvalidArgumentError(
       absl::StrCat("points = ", points, " is not in 0 ... ", kMaxPoints));
+}
+
+absl::Status SetPageSize(int size, int most, int* result) {
+  constexpr int kDefaultPageSize = 1'000;
+  *result = std::min(size == 0 ? kDefaultPageSize : size, most);
+  if (size >= 0) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("page_size = ", size, " is negative"));
 }
 
 absl::Status SetConfidence(double confidence, double* result) {

@@ -14,10 +14,10 @@ TEST(RequestsTest, ANameThatCannotBeAJobsIsRefused) {
   v1::PrepareJobRequest request;
   for (const char* name : {"a@b", "", "line\nbreak"}) {
     request.set_name(name);
-    EXPECT_TRUE(absl::IsInvalidArgument(CheckPrepare(request))) << name;
+    EXPECT_TRUE(absl::IsInvalidArgument(CheckRest(request))) << name;
   }
   request.set_name("a");
-  EXPECT_TRUE(CheckPrepare(request).ok());
+  EXPECT_TRUE(CheckRest(request).ok());
 }
 
 TEST(RequestsTest, AHistogramInPiecesHasAnEnd) {

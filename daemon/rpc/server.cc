@@ -26,6 +26,7 @@
 #include "daemon/base/clock.h"
 #include "daemon/base/horizon.h"
 #include "daemon/base/limits.h"
+#include "daemon/base/status_macros.h"
 #include "daemon/queries/metric_sets.h"
 #include "daemon/queries/presets.h"
 #include "daemon/queries/reply_text.h"
@@ -40,7 +41,6 @@ namespace {
 // How soon a watcher that went away is noticed.
 constexpr absl::Duration kWatchSlice = absl::Milliseconds(250);
 constexpr absl::Duration kDefaultWatchInterval = absl::Milliseconds(200);
-constexpr int kDefaultPageSize = 1'000;
 // Pieces of an exported file: well below any client's default limit of 4 MiB for a message.
 constexpr size_t kExportPieceBytes = 256 << 10;
 // Threads for calls that are not watches.
@@ -155,24 +155,42 @@ class Service final : public v1::Profiler::Service {
     return status;
   }
 
+  // A call that asks the backend as it is.
+#define SEQPOINT_RPC_CALL(Name)                                                                  \
+  grpc::Status Name(grpc::ServerContext* context, const v1::Name##Request* request,              \
+                    v1::Name##Reply* reply) override {                                           \
+    return Ask([&](const auto& complete) { return backend_->Name(complete); }, *request, reply); \
+  }
+  SEQPOINT_RPC_CALL(GetJob)
+  SEQPOINT_RPC_CALL(DeleteJob)
+  SEQPOINT_RPC_CALL(UpdateJob)
+  SEQPOINT_RPC_CALL(GetSeqPoints)
+  SEQPOINT_RPC_CALL(ListIterations)
+  SEQPOINT_RPC_CALL(Project)
+  SEQPOINT_RPC_CALL(GetCounters)
+  SEQPOINT_RPC_CALL(GetKernels)
+  SEQPOINT_RPC_CALL(GetRoofline)
+  SEQPOINT_RPC_CALL(Compare)
+  SEQPOINT_RPC_CALL(SetHorizon)
+  SEQPOINT_RPC_CALL(Control)
+  SEQPOINT_RPC_CALL(GetPlaylist)
+  SEQPOINT_RPC_CALL(ProjectPlaylist)
+#undef SEQPOINT_RPC_CALL
+
   grpc::Status PrepareJob(grpc::ServerContext* context, const v1::PrepareJobRequest* request,
                           v1::PrepareJobReply* reply) override {
-    const Question question(this);
-    SEQPOINT_RPC_CHECK(CheckPrepare(*request));
-    SEQPOINT_RPC_CHECK(CheckShare("overhead_budget_share", request->overhead_budget_share()));
-    v1::PrepareJobRequest complete = *request;
-    SEQPOINT_RPC_CHECK(queries::ResolveMetricSets(&complete));
-    SEQPOINT_RPC_CHECK(CheckPrepare(complete));  // with the sets of its file
-    return Answer(backend_->PrepareJob(complete), reply);
+    const auto ask = [&](v1::PrepareJobRequest complete) -> absl::StatusOr<v1::PrepareJobReply> {
+      SEQPOINT_RETURN_IF_ERROR(queries::ResolveMetricSets(&complete));
+      SEQPOINT_RETURN_IF_ERROR(CheckRest(complete));  // with the sets of its file
+      return backend_->PrepareJob(complete);
+    };
+    return Ask(ask, *request, reply);
   }
 
   grpc::Status ListJobs(grpc::ServerContext* context, const v1::ListJobsRequest* request,
                         v1::ListJobsReply* reply) override {
-    const Question question(this);
-    SEQPOINT_RPC_CHECK(CheckPageSize(request->page_size()));
-    v1::ListJobsRequest bounded = *request;
-    bounded.set_page_size(PageSize(request->page_size()));
-    grpc::Status status = Answer(backend_->ListJobs(bounded), reply);
+    const auto ask = [&](const auto& complete) { return backend_->ListJobs(complete); };
+    grpc::Status status = Ask(ask, *request, reply);
     for (v1::Job& job : *reply->mutable_jobs()) {
       job.clear_processes();
       LeaveOutHistogram(&job);
@@ -180,26 +198,15 @@ class Service final : public v1::Profiler::Service {
     return status;
   }
 
-  grpc::Status GetJob(grpc::ServerContext* context, const v1::GetJobRequest* request,
-                      v1::GetJobReply* reply) override {
-    const Question question(this);
-    SEQPOINT_RPC_CHECK(CheckJobName(request->job()));
-    return Answer(backend_->GetJob(*request), reply);
+  grpc::Status ListPresets(grpc::ServerContext* context, const v1::ListPresetsRequest* request,
+                           v1::ListPresetsReply* reply) override {
+    return Ask(queries::ListPresets, *request, reply);
   }
 
-  grpc::Status DeleteJob(grpc::ServerContext* context, const v1::DeleteJobRequest* request,
-                         v1::DeleteJobReply* reply) override {
-    const Question question(this);
-    SEQPOINT_RPC_CHECK(CheckJobName(request->job()));
-    return Answer(backend_->DeleteJob(*request), reply);
-  }
-
-  grpc::Status UpdateJob(grpc::ServerContext* context, const v1::UpdateJobRequest* request,
-                         v1::UpdateJobReply* reply) override {
-    const Question question(this);
-    SEQPOINT_RPC_CHECK(CheckJobName(request->job()));
-    SEQPOINT_RPC_CHECK(CheckUpdate(*request));
-    return Answer(backend_->UpdateJob(*request), reply);
+  grpc::Status ListMetricSets(grpc::ServerContext* context,
+                              const v1::ListMetricSetsRequest* request,
+                              v1::ListMetricSetsReply* reply) override {
+    return Ask(queries::ListMetricSets, *request, reply);
   }
 
   grpc::Status WatchJob(grpc::ServerContext* context, const v1::WatchJobRequest* request,
@@ -209,82 +216,13 @@ class Service final : public v1::Profiler::Service {
       return ToGrpc(absl::InvalidArgumentError(
           absl::StrCat("min_interval_ms = ", request->min_interval_ms(), " is negative")));
     }
-    if (++watchers_ > options_.max_watchers) {
-      --watchers_;
+    const Counted watcher(&watchers_);
+    if (watchers_ > options_.max_watchers) {
       return ToGrpc(absl::ResourceExhaustedError(
           absl::StrCat(options_.max_watchers, " watchers are connected, as many as this daemon ",
                        "allows; close one, or ask with GetJob from time to time")));
     }
-    grpc::Status status = Watch(context, *request, writer);
-    --watchers_;
-    return status;
-  }
-
-  grpc::Status GetSeqPoints(grpc::ServerContext* context, const v1::GetSeqPointsRequest* request,
-                            v1::GetSeqPointsReply* reply) override {
-    const Question question(this);
-    SEQPOINT_RPC_CHECK(CheckJobName(request->job()));
-    return Answer(backend_->GetSeqPoints(*request), reply);
-  }
-
-  grpc::Status ListIterations(grpc::ServerContext* context,
-                              const v1::ListIterationsRequest* request,
-                              v1::ListIterationsReply* reply) override {
-    const Question question(this);
-    SEQPOINT_RPC_CHECK(CheckJobName(request->job()));
-    SEQPOINT_RPC_CHECK(CheckPageSize(request->page_size()));
-    v1::ListIterationsRequest bounded = *request;
-    bounded.set_page_size(PageSize(request->page_size()));
-    return Answer(backend_->ListIterations(bounded), reply);
-  }
-
-  grpc::Status Project(grpc::ServerContext* context, const v1::ProjectRequest* request,
-                       v1::ProjectReply* reply) override {
-    const Question question(this);
-    return AskWithConfidence(&service::Backend::Project, *request, reply);
-  }
-
-  grpc::Status GetCounters(grpc::ServerContext* context, const v1::GetCountersRequest* request,
-                           v1::GetCountersReply* reply) override {
-    const Question question(this);
-    return AskWithConfidence(&service::Backend::GetCounters, *request, reply);
-  }
-
-  grpc::Status GetKernels(grpc::ServerContext* context, const v1::GetKernelsRequest* request,
-                          v1::GetKernelsReply* reply) override {
-    const Question question(this);
-    if (request->limit() < 0) {
-      return ToGrpc(
-          absl::InvalidArgumentError(absl::StrCat("limit = ", request->limit(), " is negative")));
-    }
-    return AskWithConfidence(&service::Backend::GetKernels, *request, reply);
-  }
-
-  grpc::Status GetRoofline(grpc::ServerContext* context, const v1::GetRooflineRequest* request,
-                           v1::GetRooflineReply* reply) override {
-    const Question question(this);
-    SEQPOINT_RPC_CHECK(CheckJobName(request->job()));
-    if (request->limit() < 0) {
-      return ToGrpc(
-          absl::InvalidArgumentError(absl::StrCat("limit = ", request->limit(), " is negative")));
-    }
-    return Answer(backend_->GetRoofline(*request), reply);
-  }
-
-  grpc::Status Compare(grpc::ServerContext* context, const v1::CompareRequest* request,
-                       v1::CompareReply* reply) override {
-    const Question question(this);
-    SEQPOINT_RPC_CHECK(CheckJobName(request->base()));
-    SEQPOINT_RPC_CHECK(CheckJobName(request->other()));
-    if (request->limit() < 0) {
-      return ToGrpc(
-          absl::InvalidArgumentError(absl::StrCat("limit = ", request->limit(), " is negative")));
-    }
-    v1::CompareRequest complete = *request;
-    double confidence = 0;
-    SEQPOINT_RPC_CHECK(SetConfidence(request->confidence(), &confidence));
-    complete.set_confidence(confidence);
-    return Answer(backend_->Compare(complete), reply);
+    return Watch(context, *request, writer);
   }
 
   grpc::Status Export(grpc::ServerContext* context, const v1::ExportRequest* request,
@@ -313,96 +251,17 @@ class Service final : public v1::Profiler::Service {
     })));
   }
 
-  grpc::Status ListPresets(grpc::ServerContext* context, const v1::ListPresetsRequest* request,
-                           v1::ListPresetsReply* reply) override {
-    const Question question(this);
-    return Answer(queries::ListPresets(*request), reply);
-  }
-
-  grpc::Status ListMetricSets(grpc::ServerContext* context,
-                              const v1::ListMetricSetsRequest* request,
-                              v1::ListMetricSetsReply* reply) override {
-    const Question question(this);
-    return Answer(queries::ListMetricSets(*request), reply);
-  }
-
-  grpc::Status SetHorizon(grpc::ServerContext* context, const v1::SetHorizonRequest* request,
-                          v1::SetHorizonReply* reply) override {
-    const Question question(this);
-    SEQPOINT_RPC_CHECK(CheckJobName(request->job()));
-    SEQPOINT_RPC_CHECK(CheckHorizon(request->horizon()));
-    return Answer(backend_->SetHorizon(*request), reply);
-  }
-
-  grpc::Status Control(grpc::ServerContext* context, const v1::ControlRequest* request,
-                       v1::ControlReply* reply) override {
-    const Question question(this);
-    SEQPOINT_RPC_CHECK(CheckJobName(request->job()));
-    SEQPOINT_RPC_CHECK(CheckJobText("launch", request->launch()));
-    SEQPOINT_RPC_CHECK(CheckShare("overhead_budget_share", request->overhead_budget_share()));
-    SEQPOINT_RPC_CHECK(CheckProgramEnd(*request));
-    if (!v1::ControlRequest::Action_IsValid(request->action()) ||
-        request->action() == v1::ControlRequest::ACTION_UNSPECIFIED) {
-      return ToGrpc(absl::InvalidArgumentError(absl::StrCat(
-          "action = ", static_cast<int>(request->action()), " is not one that this daemon knows")));
-    }
-    return Answer(backend_->Control(*request), reply);
-  }
-
   grpc::Status Analyze(grpc::ServerContext* context, grpc::ServerReader<v1::AnalyzeRequest>* reader,
                        v1::AnalyzeReply* reply) override {
-    const Question question(this);
-    v1::AnalyzeRequest request;
-    const Counted log(&logs_);
-    SEQPOINT_RPC_CHECK(CheckPlaces(logs_, kMaxLogs, "logs are being sent"));
-    SEQPOINT_RPC_CHECK(Gather(reader, &request));
-    SEQPOINT_RPC_CHECK(CheckHorizon(request.horizon()));
-    SEQPOINT_RPC_CHECK(CheckShare("target_error", request.target_error()));
-    SEQPOINT_RPC_CHECK(CheckPoints(request.points()));
-    SEQPOINT_RPC_CHECK(CheckLog("log", request.log()));
-    if (request.has_against()) SEQPOINT_RPC_CHECK(CheckLog("against", request.against()));
-    SEQPOINT_RPC_CHECK(CheckWhole(*context));
-    double confidence = 0;
-    SEQPOINT_RPC_CHECK(SetConfidence(request.confidence(), &confidence));
-    request.set_confidence(confidence);
-    return Answer(backend_->Analyze(request), reply);
+    return AskOfLog([&](const auto& log) { return backend_->Analyze(log); }, *context, reader,
+                    reply);
   }
 
   grpc::Status ImportJob(grpc::ServerContext* context,
                          grpc::ServerReader<v1::ImportJobRequest>* reader,
                          v1::ImportJobReply* reply) override {
-    const Question question(this);
-    v1::ImportJobRequest request;
-    const Counted log(&logs_);
-    SEQPOINT_RPC_CHECK(CheckPlaces(logs_, kMaxLogs, "logs are being sent"));
-    SEQPOINT_RPC_CHECK(Gather(reader, &request));
-    SEQPOINT_RPC_CHECK(CheckImport(request));
-    SEQPOINT_RPC_CHECK(CheckWhole(*context));
-    return Answer(backend_->ImportJob(request), reply);
-  }
-
-  grpc::Status GetPlaylist(grpc::ServerContext* context, const v1::GetPlaylistRequest* request,
-                           v1::GetPlaylistReply* reply) override {
-    const Question question(this);
-    SEQPOINT_RPC_CHECK(CheckJobName(request->job()));
-    SEQPOINT_RPC_CHECK(CheckPoints(request->points()));
-    SEQPOINT_RPC_CHECK(CheckShare("target_error", request->target_error()));
-    v1::GetPlaylistRequest complete = *request;
-    double confidence = 0;
-    SEQPOINT_RPC_CHECK(SetConfidence(request->confidence(), &confidence));
-    complete.set_confidence(confidence);
-    return Answer(backend_->GetPlaylist(complete), reply);
-  }
-
-  grpc::Status ProjectPlaylist(grpc::ServerContext* context,
-                               const v1::ProjectPlaylistRequest* request,
-                               v1::ProjectPlaylistReply* reply) override {
-    const Question question(this);
-    v1::ProjectPlaylistRequest complete = *request;
-    double confidence = 0;
-    SEQPOINT_RPC_CHECK(SetConfidence(request->confidence(), &confidence));
-    complete.set_confidence(confidence);
-    return Answer(backend_->ProjectPlaylist(complete), reply);
+    return AskOfLog([&](const auto& log) { return backend_->ImportJob(log); }, *context, reader,
+                    reply);
   }
 
   grpc::Status ImportTrace(grpc::ServerContext* context,
@@ -422,12 +281,9 @@ class Service final : public v1::Profiler::Service {
         return false;
       }
       if (std::exchange(first, false)) {
-        if (absl::Status status = CheckNewJob(piece->name(), piece->run_id()); !status.ok()) {
-          return status;
-        }
+        SEQPOINT_RETURN_IF_ERROR(CheckNewJob(piece->name(), piece->run_id()));
       }
-      absl::Status status = CheckTracePiece(*piece, &any_file);
-      if (!status.ok()) return status;
+      SEQPOINT_RETURN_IF_ERROR(CheckTracePiece(*piece, &any_file));
       return true;
     };
     return Answered(Answer(backend_->ImportTrace(next), reply));
@@ -435,24 +291,19 @@ class Service final : public v1::Profiler::Service {
 
   grpc::Status Replay(grpc::ServerContext* context, const v1::ReplayRequest* request,
                       v1::ReplayReply* reply) override {
-    const Question question(this);
-    const Counted replay(&replays_);
-    SEQPOINT_RPC_CHECK(CheckPlaces(replays_, kMaxReplays, kReplays));
-    SEQPOINT_RPC_CHECK(CheckJobName(request->job()));
-    return Answered(Answer(backend_->Replay(*request, [&] { return Left(*context); }), reply));
+    const auto ask = [&](const auto& complete) {
+      return backend_->Replay(complete, [&] { return Left(*context); });
+    };
+    return AskForReplay(ask, *request, reply);
   }
 
   grpc::Status WhatIf(grpc::ServerContext* context, const v1::WhatIfRequest* request,
                       v1::WhatIfReply* reply) override {
-    const Question question(this);
-    const Counted replay(&replays_);
-    SEQPOINT_RPC_CHECK(CheckPlaces(replays_, kMaxReplays, kReplays));
-    SEQPOINT_RPC_CHECK(CheckChanges(*request));
-    SEQPOINT_RPC_CHECK(queries::CheckPresets(*request));
-    const auto ask = [&](const v1::WhatIfRequest& complete) {
+    const auto ask = [&](const auto& complete) -> absl::StatusOr<v1::WhatIfReply> {
+      SEQPOINT_RETURN_IF_ERROR(queries::CheckPresets(complete));
       return backend_->WhatIf(complete, [&] { return Left(*context); });
     };
-    return Answered(AskWithConfidence(ask, *request, reply));
+    return AskForReplay(ask, *request, reply);
   }
 
  private:
@@ -466,14 +317,6 @@ class Service final : public v1::Profiler::Service {
    private:
     std::atomic<int>* const count_;
   };
-
-  static absl::Status CheckPageSize(int size) {
-    if (size >= 0) return absl::OkStatus();
-    return absl::InvalidArgumentError(absl::StrCat("page_size = ", size, " is negative"));
-  }
-  int PageSize(int wanted) const {
-    return std::min(wanted == 0 ? kDefaultPageSize : wanted, options_.max_page_size);
-  }
 
   static absl::Status CheckPlaces(int taken, int most, const char* what) {
     if (taken <= most) return absl::OkStatus();
@@ -516,41 +359,44 @@ class Service final : public v1::Profiler::Service {
     if (!reader->Read(request)) return absl::InvalidArgumentError("log: it has no iteration");
     while (reader->Read(&piece)) {
       request->MergeFrom(piece);
-      absl::Status status = CheckSize(*request);
-      if (!status.ok()) return status;
+      SEQPOINT_RETURN_IF_ERROR(CheckSize(*request));
     }
     return absl::OkStatus();
   }
 
-  // The stream of a client that went away ends as that of one that has sent everything. Asked some
-  // time after the last Read(), because the news of the former may come later than the end.
-  static absl::Status CheckWhole(const grpc::ServerContext& context) {
-    if (!context.IsCancelled()) return absl::OkStatus();
-    return absl::CancelledError("log: its sender went away before its end");
+  // Calls `ask`, once the request is checked and has its defaults.
+  template <typename AskFunction, typename Request, typename Reply>
+  grpc::Status Ask(const AskFunction& ask, Request request, Reply* reply) {
+    const Question question(this);
+    SEQPOINT_RPC_CHECK(Complete(options_.max_page_size, &request));
+    return Answer<Reply>(ask(request), reply);
   }
 
-  // The questions whose answers carry intervals.
-  template <typename Request, typename Reply>
-  grpc::Status AskWithConfidence(absl::StatusOr<Reply> (service::Backend::*ask)(const Request&),
-                                 const Request& request, Reply* reply) {
-    return AskWithConfidence([&](const Request& complete) { return (backend_->*ask)(complete); },
-                             request, reply);
-  }
-  template <typename Ask, typename Request, typename Reply>
-  grpc::Status AskWithConfidence(const Ask& ask, const Request& request, Reply* reply) {
-    SEQPOINT_RPC_CHECK(CheckJobName(request.job()));
-    SEQPOINT_RPC_CHECK(CheckHorizon(request.horizon()));
-    if constexpr (requires { request.has_part(); }) {
-      if (request.has_part() && request.has_horizon()) {
-        return ToGrpc(absl::InvalidArgumentError(
-            "part: not with a horizon, which asks about another run; give one of the two"));
-      }
+  // The same for a log that comes in pieces.
+  template <typename AskFunction, typename Request, typename Reply>
+  grpc::Status AskOfLog(const AskFunction& ask, const grpc::ServerContext& context,
+                        grpc::ServerReader<Request>* reader, Reply* reply) {
+    const Question question(this);
+    Request request;
+    const Counted log(&logs_);
+    SEQPOINT_RPC_CHECK(CheckPlaces(logs_, kMaxLogs, "logs are being sent"));
+    SEQPOINT_RPC_CHECK(Gather(reader, &request));
+    SEQPOINT_RPC_CHECK(Complete(options_.max_page_size, &request));
+    // The stream of a client that went away ends as that of one that has sent everything. This is
+    // asked some time after the last Read(), because the news of the former may come later than the
+    // end.
+    if (context.IsCancelled()) {
+      return ToGrpc(absl::CancelledError("log: its sender went away before its end"));
     }
-    double confidence = 0;
-    SEQPOINT_RPC_CHECK(SetConfidence(request.confidence(), &confidence));
-    Request complete = request;
-    complete.set_confidence(confidence);
-    return Answer(ask(complete), reply);
+    return Answer<Reply>(ask(request), reply);
+  }
+
+  // The same for what takes the memory of a replay.
+  template <typename AskFunction, typename Request, typename Reply>
+  grpc::Status AskForReplay(const AskFunction& ask, const Request& request, Reply* reply) {
+    const Counted replay(&replays_);
+    SEQPOINT_RPC_CHECK(CheckPlaces(replays_, kMaxReplays, kReplays));
+    return Answered(Ask(ask, request, reply));
   }
 
   grpc::Status Watch(grpc::ServerContext* context, const v1::WatchJobRequest& request,
@@ -594,14 +440,13 @@ class Service final : public v1::Profiler::Service {
   StopSignal stopping_;
 };
 
-}  // namespace
-
-class Server::Impl {
+class GrpcServer final : public Server {
  public:
-  Impl(const ServerOptions& options, service::Backend* backend)
+  GrpcServer(const ServerOptions& options, service::Backend* backend)
       : service_(options, backend), listener_(options.max_connections) {}
+  ~GrpcServer() override { GrpcServer::Stop(absl::Seconds(1)); }
 
-  absl::Status Start(const ServerOptions& options) {
+  absl::Status Listen(const ServerOptions& options) {
     if (options.socket_path.empty() && options.tcp_address.empty()) {
       return absl::InvalidArgumentError("neither a socket nor a TCP address to listen on");
     }
@@ -624,18 +469,14 @@ class Server::Impl {
     if (!options.socket_path.empty()) {
       unix_acceptor_ = builder.experimental().AddExternalConnectionAcceptor(
           Builder::ExternalConnectionType::FROM_FD, grpc::InsecureServerCredentials());
-      absl::Status status = listener_.ListenUnix(options.socket_path, unix_acceptor_.get());
-      if (!status.ok()) return status;
+      SEQPOINT_RETURN_IF_ERROR(listener_.ListenUnix(options.socket_path, unix_acceptor_.get()));
     }
     if (!options.tcp_address.empty()) {
-      absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> credentials =
-          TlsCredentials(options);
-      if (!credentials.ok()) return credentials.status();
+      SEQPOINT_ASSIGN_OR_RETURN(const auto credentials, TlsCredentials(options));
       tcp_acceptor_ = builder.experimental().AddExternalConnectionAcceptor(
-          Builder::ExternalConnectionType::FROM_FD, *credentials);
-      absl::StatusOr<int> port = listener_.ListenTcp(options.tcp_address, tcp_acceptor_.get());
-      if (!port.ok()) return port.status();
-      tcp_port_ = *port;
+          Builder::ExternalConnectionType::FROM_FD, credentials);
+      SEQPOINT_ASSIGN_OR_RETURN(tcp_port_,
+                                listener_.ListenTcp(options.tcp_address, tcp_acceptor_.get()));
     }
     server_ = builder.BuildAndStart();
     if (server_ == nullptr) {  // gRPC tells why in its own log
@@ -647,7 +488,7 @@ class Server::Impl {
     return absl::OkStatus();
   }
 
-  void Stop(absl::Duration grace) {
+  void Stop(absl::Duration grace) override {
     if (server_ == nullptr) return;
     service_.Stop();
     listener_.Stop();
@@ -659,8 +500,8 @@ class Server::Impl {
     server_.reset();
   }
 
-  int tcp_port() const { return tcp_port_; }
-  absl::Duration since_last_question() const { return service_.since_last_question(); }
+  int tcp_port() const override { return tcp_port_; }
+  absl::Duration since_last_question() const override { return service_.since_last_question(); }
 
  private:
   static absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> TlsCredentials(
@@ -680,15 +521,12 @@ class Server::Impl {
     }
     grpc::SslServerCredentialsOptions tls(
         GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY);
-    absl::StatusOr<std::string> key = ReadFile("TLS key", options.tls_key_file);
-    if (!key.ok()) return key.status();
-    absl::StatusOr<std::string> certificate =
-        ReadFile("TLS certificate", options.tls_certificate_file);
-    if (!certificate.ok()) return certificate.status();
-    tls.pem_key_cert_pairs.push_back({*key, *certificate});
-    absl::StatusOr<std::string> ca = ReadFile("TLS client CA", options.tls_client_ca_file);
-    if (!ca.ok()) return ca.status();
-    tls.pem_root_certs = *ca;
+    auto& [key, certificate] = tls.pem_key_cert_pairs.emplace_back();
+    SEQPOINT_ASSIGN_OR_RETURN(key, ReadFile("TLS key", options.tls_key_file));
+    SEQPOINT_ASSIGN_OR_RETURN(certificate,
+                              ReadFile("TLS certificate", options.tls_certificate_file));
+    SEQPOINT_ASSIGN_OR_RETURN(tls.pem_root_certs,
+                              ReadFile("TLS client CA", options.tls_client_ca_file));
     return grpc::SslServerCredentials(tls);
   }
 
@@ -700,18 +538,13 @@ class Server::Impl {
   int tcp_port_ = 0;
 };
 
-Server::Server(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
-Server::~Server() { Stop(absl::Seconds(1)); }
+}  // namespace
 
 absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& options,
                                                       service::Backend* backend) {
-  auto impl = std::make_unique<Impl>(options, backend);
-  if (absl::Status status = impl->Start(options); !status.ok()) return status;
-  return std::unique_ptr<Server>(new Server(std::move(impl)));
+  auto server = std::make_unique<GrpcServer>(options, backend);
+  SEQPOINT_RETURN_IF_ERROR(server->Listen(options));
+  return server;
 }
-
-void Server::Stop(absl::Duration grace) { impl_->Stop(grace); }
-int Server::tcp_port() const { return impl_->tcp_port(); }
-absl::Duration Server::since_last_question() const { return impl_->since_last_question(); }
 
 }  // namespace seqpoint::rpc

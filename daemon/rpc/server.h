@@ -43,23 +43,16 @@ class Server {
   // that cannot be, PermissionDenied and Unavailable when an address cannot be bound.
   static absl::StatusOr<std::unique_ptr<Server>> Start(const ServerOptions& options,
                                                        service::Backend* backend);
-  ~Server();
-  Server(const Server&) = delete;
-  Server& operator=(const Server&) = delete;
+  virtual ~Server() = default;
 
   // Ends watchers with UNAVAILABLE, lets other calls finish for `grace`, then cuts them off.
-  void Stop(absl::Duration grace);
+  virtual void Stop(absl::Duration grace) = 0;
 
-  int tcp_port() const;  // 0: not open
+  virtual int tcp_port() const = 0;  // 0: not open
 
   // Since the last one was answered: nothing while one is, infinite before the first. Watching is
   // none.
-  absl::Duration since_last_question() const;
-
- private:
-  class Impl;
-  explicit Server(std::unique_ptr<Impl> impl);
-  std::unique_ptr<Impl> impl_;
+  virtual absl::Duration since_last_question() const = 0;
 };
 
 }  // namespace seqpoint::rpc

@@ -46,7 +46,7 @@ v1::ImportJobRequest LogOf(std::string_view rows) {
 }
 
 void Import(const v1::ImportJobRequest& request) {
-  if (!rpc::CheckImport(request).ok()) return;
+  if (!rpc::CheckRest(request).ok()) return;
   const auto run = queries::ReadImport(request, kNowNs);
   if (!run.ok()) return;
   Require(run->iterations.size() == static_cast<size_t>(request.log().lengths_size()));
@@ -83,13 +83,13 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* bytes, size_t size) {
       Import(Parsed<v1::ImportJobRequest>(rest));
       break;
     case 3:
-      (void)rpc::CheckPrepare(Parsed<v1::PrepareJobRequest>(rest));
+      (void)rpc::CheckRest(Parsed<v1::PrepareJobRequest>(rest));
       break;
     case 4:
-      (void)rpc::CheckChanges(Parsed<v1::WhatIfRequest>(rest));
+      (void)rpc::CheckRest(Parsed<v1::WhatIfRequest>(rest));
       break;
     case 5:
-      (void)rpc::CheckUpdate(Parsed<v1::UpdateJobRequest>(rest));
+      (void)rpc::CheckRest(Parsed<v1::UpdateJobRequest>(rest));
       break;
     default:
       Import(LogOf(rest));
