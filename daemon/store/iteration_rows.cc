@@ -54,59 +54,49 @@ absl::StatusOr<std::vector<IterationRow>> Store::ReadIterations(int64_t job_id, 
       filter,
       " ORDER BY number, incarnation LIMIT ?4))"
       " ORDER BY number, incarnation");
-  std::vector<IterationRow> rows;
-  SEQPOINT_RETURN_IF_ERROR(impl_->Query(
-      sql, [&](Statement& s) { s.Bind(job_id).Bind(rank).Bind(first_number).Bind(limit); },
-      [&](Statement& s) {
-        IterationRow& row = rows.emplace_back();
+  return impl_->ReadAll<IterationRow>(
+      sql,
+      [](Statement& s, IterationRow& row) {
         s.Read(&row.job_id, &row.rank, &row.number, &row.incarnation, &row.length_count,
                &row.length[0], &row.length[1], &row.start_ns, &row.duration_ns, &row.level,
                &row.flags, &row.config_id, &row.phase, &row.boundary_ns, &row.rest_ns);
-      }));
-  return rows;
+      },
+      job_id, rank, first_number, limit);
 }
 
 absl::StatusOr<std::map<int32_t, int64_t>> Store::CountIterations(int64_t job_id) {
-  std::map<int32_t, int64_t> ranks;
-  SEQPOINT_RETURN_IF_ERROR(impl_->Query(
-      "SELECT rank, count(*) FROM iteration WHERE job_id=? AND rank>=0 GROUP BY rank",
-      [&](Statement& s) { s.Bind(job_id); },
-      [&](Statement& s) {
-        const auto rank = static_cast<int32_t>(s.Int());
-        ranks[rank] = s.Int();
-      }));
-  return ranks;
+  using RankCount = std::pair<int32_t, int64_t>;
+  SEQPOINT_ASSIGN_OR_RETURN(
+      const auto counts,
+      impl_->ReadAll<RankCount>(
+          "SELECT rank, count(*) FROM iteration WHERE job_id=? AND rank>=0 GROUP BY rank",
+          [](Statement& s, RankCount& row) { s.Read(&row.first, &row.second); }, job_id));
+  return std::map<int32_t, int64_t>(counts.begin(), counts.end());
 }
 
 absl::StatusOr<std::vector<ConfigRow>> Store::ReadConfigs(int64_t job_id) {
-  std::vector<ConfigRow> rows;
-  SEQPOINT_RETURN_IF_ERROR(impl_->Query(
+  return impl_->ReadAll<ConfigRow>(
       "SELECT job_id, config_id, name, metrics FROM config WHERE job_id=? ORDER BY config_id",
-      [&](Statement& s) { s.Bind(job_id); },
-      [&](Statement& s) {
-        ConfigRow& row = rows.emplace_back();
+      [](Statement& s, ConfigRow& row) {
         std::string metrics;
         s.Read(&row.job_id, &row.config_id, &row.name, &metrics);
         row.metrics = absl::StrSplit(metrics, '\n', absl::SkipEmpty());
-      }));
-  return rows;
+      },
+      job_id);
 }
 
 absl::StatusOr<std::vector<MeasurementRow>> Store::ReadMeasurements(int64_t job_id) {
-  std::vector<MeasurementRow> rows;
-  SEQPOINT_RETURN_IF_ERROR(impl_->Query(
+  return impl_->ReadAll<MeasurementRow>(
       "SELECT job_id, rank, number, incarnation, config_id, complete, value_bytes "
       "FROM measurement WHERE job_id=? ORDER BY rank, number, incarnation, config_id",
-      [&](Statement& s) { s.Bind(job_id); },
-      [&](Statement& s) {
-        MeasurementRow& row = rows.emplace_back();
+      [](Statement& s, MeasurementRow& row) {
         std::string bytes;
         s.Read(&row.job_id, &row.rank, &row.number, &row.incarnation, &row.config_id, &row.complete,
                &bytes);
         row.values.resize(bytes.size() / sizeof(double));
         memcpy(row.values.data(), bytes.data(), row.values.size() * sizeof(double));
-      }));
-  return rows;
+      },
+      job_id);
 }
 
 }  // namespace seqpoint

@@ -15,11 +15,15 @@ constexpr const char* kProcessColumns =
     "SELECT process_id, job_id, rank, incarnation, pid, host, ring_id, text, start_ns, end_ns, "
     "lost, identity FROM process ";
 
-ProcessRow ReadProcess(Statement& s) {
-  ProcessRow row;
+void ReadProcess(Statement& s, ProcessRow& row) {
   s.Read(&row.process_id, &row.job_id, &row.rank, &row.incarnation, &row.pid, &row.host,
          &row.ring_id, &row.text, &row.start_ns, &row.end_ns, &row.lost, &row.identity);
-  return row;
+}
+
+constexpr const char* kStateColumns = "SELECT job_id, part, version, bytes FROM state ";
+
+void ReadState(Statement& s, StateRow& row) {
+  s.Read(&row.job_id, &row.part, &row.version, &row.bytes);
 }
 
 }  // namespace
@@ -56,80 +60,52 @@ absl::Status Store::Impl::PutJobRows(const WriteBatch& batch) {
 }
 
 absl::StatusOr<std::vector<JobRow>> Store::ListJobs() {
-  std::vector<JobRow> rows;
-  SEQPOINT_RETURN_IF_ERROR(impl_->Query(
+  return impl_->ReadAll<JobRow>(
       "SELECT job_id, name, run_id, host, command, state, start_ns, end_ns FROM job "
       "ORDER BY start_ns DESC, job_id DESC",
-      [](Statement&) {},
-      [&](Statement& s) {
-        JobRow& row = rows.emplace_back();
+      [](Statement& s, JobRow& row) {
         s.Read(&row.job_id, &row.name, &row.run_id, &row.host, &row.command, &row.state,
                &row.start_ns, &row.end_ns);
-      }));
-  return rows;
+      });
 }
 
 absl::StatusOr<std::vector<ProcessRow>> Store::ListProcesses(int64_t job_id) {
-  std::vector<ProcessRow> rows;
-  SEQPOINT_RETURN_IF_ERROR(impl_->Query(
+  return impl_->ReadAll<ProcessRow>(
       absl::StrCat(kProcessColumns, "WHERE job_id=? ORDER BY rank, incarnation, process_id"),
-      [&](Statement& s) { s.Bind(job_id); },
-      [&](Statement& s) { rows.push_back(ReadProcess(s)); }));
-  return rows;
+      ReadProcess, job_id);
 }
 
 absl::StatusOr<std::optional<ProcessRow>> Store::FindProcess(std::string_view ring_id) {
-  std::optional<ProcessRow> found;
-  SEQPOINT_RETURN_IF_ERROR(impl_->Query(
+  return impl_->ReadFirst<ProcessRow>(
       absl::StrCat(kProcessColumns,
                    "WHERE ring_id=? AND job_id IN (SELECT job_id FROM job) "
                    "ORDER BY process_id DESC LIMIT 1"),
-      [&](Statement& s) { s.Bind(Blob{ring_id}); }, [&](Statement& s) { found = ReadProcess(s); }));
-  return found;
+      ReadProcess, Blob{ring_id});
 }
 
 absl::StatusOr<std::vector<StateRow>> Store::LoadStates(int64_t job_id) {
-  std::vector<StateRow> rows;
-  SEQPOINT_RETURN_IF_ERROR(impl_->Query(
-      "SELECT job_id, part, version, bytes FROM state WHERE job_id=? ORDER BY part",
-      [&](Statement& s) { s.Bind(job_id); },
-      [&](Statement& s) {
-        StateRow& row = rows.emplace_back();
-        s.Read(&row.job_id, &row.part, &row.version, &row.bytes);
-      }));
-  return rows;
+  return impl_->ReadAll<StateRow>(absl::StrCat(kStateColumns, "WHERE job_id=? ORDER BY part"),
+                                  ReadState, job_id);
 }
 
 absl::StatusOr<std::optional<StateRow>> Store::LoadPart(int64_t job_id, std::string_view part) {
-  std::optional<StateRow> row;
-  SEQPOINT_RETURN_IF_ERROR(impl_->Query(
-      "SELECT job_id, part, version, bytes FROM state WHERE job_id=? AND part=?",
-      [&](Statement& s) { s.Bind(job_id).Bind(part); },
-      [&](Statement& s) {
-        row.emplace();
-        s.Read(&row->job_id, &row->part, &row->version, &row->bytes);
-      }));
-  return row;
+  return impl_->ReadFirst<StateRow>(absl::StrCat(kStateColumns, "WHERE job_id=? AND part=?"),
+                                    ReadState, job_id, part);
 }
 
 absl::StatusOr<std::optional<std::string>> Store::LoadCursor(std::string_view ring_id) {
-  std::optional<std::string> bytes;
-  SEQPOINT_RETURN_IF_ERROR(impl_->Query(
-      "SELECT bytes FROM ring_cursor WHERE ring_id=?", [&](Statement& s) { s.Bind(Blob{ring_id}); },
-      [&](Statement& s) { bytes = s.Text(); }));
-  return bytes;
+  return impl_->ReadFirst<std::string>(
+      "SELECT bytes FROM ring_cursor WHERE ring_id=?",
+      [](Statement& s, std::string& bytes) { bytes = s.Text(); }, Blob{ring_id});
 }
 
 absl::StatusOr<std::vector<NameRow>> Store::ReadNames(int64_t process_id) {
-  std::vector<NameRow> rows;
-  SEQPOINT_RETURN_IF_ERROR(impl_->Query(
+  return impl_->ReadAll<NameRow>(
       "SELECT process_id, name_id, name_hash, text FROM name WHERE process_id=? ORDER BY name_id",
-      [&](Statement& s) { s.Bind(process_id); },
-      [&](Statement& s) {
-        NameRow& row = rows.emplace_back();
+      [](Statement& s, NameRow& row) {
         s.Read(&row.process_id, &row.name_id, &row.name_hash, &row.text);
-      }));
-  return rows;
+      },
+      process_id);
 }
 
 }  // namespace seqpoint

@@ -186,11 +186,12 @@ absl::Status Store::BeginJob(int64_t job_id) {
 }
 
 absl::StatusOr<int64_t> Store::Bytes() {
-  int64_t bytes = 0;
-  SEQPOINT_RETURN_IF_ERROR(impl_->Query(
-      "SELECT page_count * page_size FROM pragma_page_count, pragma_page_size", [](Statement&) {},
-      [&](Statement& s) { bytes = s.Int(); }));
-  return bytes;
+  SEQPOINT_ASSIGN_OR_RETURN(
+      const auto bytes,
+      impl_->ReadFirst<int64_t>(
+          "SELECT page_count * page_size FROM pragma_page_count, pragma_page_size",
+          [](Statement& s, int64_t& count) { count = s.Int(); }));
+  return bytes.value_or(0);
 }
 
 }  // namespace seqpoint

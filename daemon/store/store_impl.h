@@ -10,8 +10,11 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
@@ -42,14 +45,24 @@ class Store::Impl {
     return status;
   }
 
-  // Runs a query and hands each row to `row`. `bind` binds.
-  template <typename Bind, typename Row>
-  absl::Status Query(std::string_view sql, Bind bind, Row row) {
+  // The rows of a query, each read by `read`. `values` are bound in order.
+  template <typename Row, typename Read, typename... Values>
+  absl::StatusOr<std::vector<Row>> ReadAll(std::string_view sql, const Read& read,
+                                           const Values&... values) {
     absl::MutexLock guard(&reader_mutex_);
     SEQPOINT_ASSIGN_OR_RETURN(Statement statement, reader_->Prepare(sql));
-    bind(statement);
-    while (statement.Next()) row(statement);
-    return statement.status();
+    (statement.Bind(values), ...);
+    std::vector<Row> rows;
+    while (statement.Next()) read(statement, rows.emplace_back());
+    if (!statement.status().ok()) return statement.status();
+    return rows;
+  }
+  // The first one, of a query that has one at most.
+  template <typename Row, typename Read, typename... Values>
+  absl::StatusOr<std::optional<Row>> ReadFirst(std::string_view sql, const Read& read,
+                                               const Values&... values) {
+    SEQPOINT_ASSIGN_OR_RETURN(auto rows, ReadAll<Row>(sql, read, values...));
+    return rows.empty() ? std::nullopt : std::optional<Row>(std::move(rows.front()));
   }
 
   absl::Status PutJobRows(const WriteBatch& batch) ABSL_EXCLUSIVE_LOCKS_REQUIRED(writer_mutex_);

@@ -36,27 +36,19 @@ absl::Status Store::Impl::PutTraceRows(const WriteBatch& batch) {
 }
 
 absl::StatusOr<std::vector<std::pair<int32_t, int64_t>>> Store::ListTraces(int64_t job_id) {
-  std::vector<std::pair<int32_t, int64_t>> traces;
-  SEQPOINT_RETURN_IF_ERROR(impl_->Query(
+  using Trace = std::pair<int32_t, int64_t>;
+  return impl_->ReadAll<Trace>(
       "SELECT DISTINCT rank, number FROM trace_segment WHERE job_id=? ORDER BY rank, number",
-      [&](Statement& s) { s.Bind(job_id); },
-      [&](Statement& s) {
-        auto& [rank, number] = traces.emplace_back();
-        s.Read(&rank, &number);
-      }));
-  return traces;
+      [](Statement& s, Trace& trace) { s.Read(&trace.first, &trace.second); }, job_id);
 }
 
 absl::StatusOr<std::vector<TraceSegmentRow>> Store::ReadTrace(int64_t job_id, int32_t rank,
                                                               int64_t number) {
-  std::vector<TraceSegmentRow> rows;
   absl::Status damage;
-  SEQPOINT_RETURN_IF_ERROR(impl_->Query(
+  auto rows = impl_->ReadAll<TraceSegmentRow>(
       "SELECT job_id, rank, number, process_id, record_count, zstd_bytes FROM trace_segment "
       "WHERE job_id=? AND rank=? AND number=? ORDER BY segment_id",
-      [&](Statement& s) { s.Bind(job_id).Bind(rank).Bind(number); },
-      [&](Statement& s) {
-        TraceSegmentRow& row = rows.emplace_back();
+      [&](Statement& s, TraceSegmentRow& row) {
         int64_t record_count = 0;
         std::string compressed;
         s.Read(&row.job_id, &row.rank, &row.number, &row.process_id, &record_count, &compressed);
@@ -71,8 +63,9 @@ absl::StatusOr<std::vector<TraceSegmentRow>> Store::ReadTrace(int64_t job_id, in
               absl::StrCat("store ", path(), ": trace of iteration ", number, " of rank ", rank,
                            " is damaged; the other iterations are not touched by that"));
         }
-      }));
-  if (!damage.ok()) return damage;
+      },
+      job_id, rank, number);
+  if (rows.ok() && !damage.ok()) return damage;
   return rows;
 }
 
