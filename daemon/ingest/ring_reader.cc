@@ -13,6 +13,7 @@
 #include <limits>
 
 #include "absl/strings/str_cat.h"
+#include "daemon/base/ring_events.h"
 #include "daemon/base/saturate.h"
 #include "daemon/base/status_macros.h"
 
@@ -42,63 +43,17 @@ bool IsRecord(const abi::DataRecord& record) {
          (record.call.op != 0 && record.call.op < static_cast<uint8_t>(abi::Op::kCount));
 }
 
-// True when `payload` is an Event and what its `tail_bytes` says.
-template <typename Event, typename Tail>
-bool Holds(absl::Span<const uint8_t> payload, Tail tail_bytes) {
-  if (payload.size() < sizeof(Event)) return false;
-  Event event;
-  memcpy(&event, payload.data(), sizeof event);
-  return payload.size() - sizeof event == tail_bytes(event);
-}
-
+// True when `payload` is the struct of a known type, and the text or the values that it announces.
 bool IsEvent(abi::EventType type, absl::Span<const uint8_t> payload) {
-  const auto length = [](const auto& event) { return size_t{event.length}; };
-  switch (type) {
-    case abi::EventType::kName:
-      return Holds<abi::NameEvent>(payload, length);
-    case abi::EventType::kFeature:
-      return Holds<abi::FeatureEvent>(payload, length);
-    case abi::EventType::kConfig:
-      return Holds<abi::ConfigEvent>(payload, length);
-    case abi::EventType::kDevice:
-      return Holds<abi::DeviceEvent>(payload, length);
-    case abi::EventType::kCost:
-      return payload.size() == sizeof(abi::CostEvent);
-    case abi::EventType::kSampled:
-      return payload.size() == sizeof(abi::SampledEvent);
-    case abi::EventType::kStandDown:
-      return Holds<abi::StandDownEvent>(payload, length);
-    case abi::EventType::kCounters:
-      return Holds<abi::CountersEvent>(
-          payload, [](const auto& event) { return event.count * sizeof(double); });
-    case abi::EventType::kKernelCounters:
-      return Holds<abi::KernelCountersEvent>(
-          payload, [](const auto& event) { return event.count * sizeof(double); });
-    case abi::EventType::kBoundary:
-      return payload.size() == sizeof(abi::BoundaryEvent);
-    case abi::EventType::kDecision:
-      return payload.size() == sizeof(abi::DecisionEvent);
-    case abi::EventType::kStep:
-      return payload.size() == sizeof(abi::StepEvent);
-    case abi::EventType::kClock:
-      return payload.size() == sizeof(abi::ClockEvent);
-    case abi::EventType::kRule:
-      return payload.size() == sizeof(abi::RuleEvent);
-    case abi::EventType::kWindow:
-      return payload.size() == sizeof(abi::WindowEvent);
-    case abi::EventType::kClockStep:
-      return payload.size() == sizeof(abi::ClockStepEvent);
-    case abi::EventType::kRank:
-      return payload.size() == sizeof(abi::RankEvent);
-    case abi::EventType::kSync:
-      return payload.size() == sizeof(abi::SyncEvent);
-    case abi::EventType::kMicroBatch:
-      return payload.size() == sizeof(abi::MicroBatchEvent);
-    case abi::EventType::kNone:
-    case abi::EventType::kCount:
-      break;
-  }
-  return false;
+  return VisitEvent(type, [&]<typename Event>() {
+    if (payload.size() < sizeof(Event)) return false;
+    Event event;
+    memcpy(&event, payload.data(), sizeof event);
+    size_t tail_bytes = 0;
+    if constexpr (requires { size_t{event.length}; }) tail_bytes = event.length;
+    if constexpr (requires { event.count; }) tail_bytes = event.count * sizeof(double);
+    return payload.size() - sizeof event == tail_bytes;
+  });
 }
 
 template <typename... Parts>

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "daemon/base/ring_events.h"
 #include "daemon/base/saturate.h"
 #include "daemon/jobs/metric_choice.h"
 #include "daemon/jobs/payload.h"
@@ -52,52 +53,18 @@ class EventDispatcher {
       : process_(process), job_(job), changes_(changes) {}
 
   bool Dispatch(abi::EventType type, Payload payload) {
-    switch (type) {
-      case abi::EventType::kBoundary:
-      case abi::EventType::kDecision:
-      case abi::EventType::kStep:
-      case abi::EventType::kClock:
-      case abi::EventType::kSync:
-      case abi::EventType::kMicroBatch:
+    return VisitEvent(type, [&]<typename Event>() {
+      const std::optional<Event> event = Fixed<Event>(payload);
+      if (!event) return false;
+      if constexpr (requires { On(*event, payload); }) {
+        return On(*event, payload);
+      } else {
         return OnIterationEvent(type, payload);
-      case abi::EventType::kName:
-        return Decode<abi::NameEvent>(payload);
-      case abi::EventType::kCounters:
-        return Decode<abi::CountersEvent>(payload);
-      case abi::EventType::kKernelCounters:
-        return Decode<abi::KernelCountersEvent>(payload);
-      case abi::EventType::kFeature:
-        return Decode<abi::FeatureEvent>(payload);
-      case abi::EventType::kRule:
-        return Decode<abi::RuleEvent>(payload);
-      case abi::EventType::kWindow:
-        return Decode<abi::WindowEvent>(payload);
-      case abi::EventType::kClockStep:
-        return Decode<abi::ClockStepEvent>(payload);
-      case abi::EventType::kRank:
-        return Decode<abi::RankEvent>(payload);
-      case abi::EventType::kSampled:
-        return Decode<abi::SampledEvent>(payload);
-      case abi::EventType::kCost:
-        return Decode<abi::CostEvent>(payload);
-      case abi::EventType::kStandDown:
-        return Decode<abi::StandDownEvent>(payload);
-      case abi::EventType::kDevice:
-        return Decode<abi::DeviceEvent>(payload);
-      case abi::EventType::kConfig:
-        return Decode<abi::ConfigEvent>(payload);
-      default:
-        return false;
-    }
+      }
+    });
   }
 
  private:
-  template <typename Event>
-  bool Decode(Payload payload) {
-    const std::optional<Event> event = Fixed<Event>(payload);
-    return event && On(*event, payload);
-  }
-
   bool OnIterationEvent(abi::EventType type, Payload payload) {
     ProcessState& state = process_.state;
     if (type == abi::EventType::kBoundary || type == abi::EventType::kStep) {
