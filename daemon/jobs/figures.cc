@@ -19,17 +19,10 @@ void SetDifference(const Estimate& from, v1::Estimate* to) {
 }
 
 v1::Verdict VerdictOf(KeyVerdict verdict) {
-  switch (verdict) {
-    case KeyVerdict::kTooFew:
-      return v1::VERDICT_TOO_FEW;
-    case KeyVerdict::kExplained:
-      return v1::VERDICT_EXPLAINED;
-    case KeyVerdict::kNotExplained:
-      return v1::VERDICT_NOT_EXPLAINED;
-    case KeyVerdict::kTimeHardlyVaries:
-      return v1::VERDICT_TIME_HARDLY_VARIES;
-  }
-  return v1::VERDICT_UNSPECIFIED;
+  // The API's are in the same order, behind the one that is not set.
+  static_assert(static_cast<int>(KeyVerdict::kTimeHardlyVaries) + 1 ==
+                v1::VERDICT_TIME_HARDLY_VARIES);
+  return static_cast<v1::Verdict>(static_cast<int>(verdict) + 1);
 }
 
 void SetFit(const KeyFit& fit, v1::Rule* rule) {

@@ -96,16 +96,16 @@ std::string Job::Error() const {
 
 // Why no rule was learned, where that is known.
 std::string Job::NoRuleError() const {
-  const auto ignored = [](const Process& process, abi::Feature wanted) -> std::string {
-    const auto feature = process.features.find(static_cast<uint16_t>(wanted));
-    const bool known =
-        feature != process.features.end() && feature->second.state() == v1::FEATURE_STATE_IGNORED;
-    return known ? feature->second.message() : "";
+  const auto ignored = [this](abi::Feature wanted) -> std::string {
+    for (const auto& [id, process] : processes_) {
+      const v1::Feature* const feature = process->FindFeature(wanted);
+      const bool known = feature != nullptr && feature->state() == v1::FEATURE_STATE_IGNORED;
+      if (known && !feature->message().empty()) return feature->message();
+    }
+    return "";
   };
-  // These the program can change.
-  for (const auto& [id, process] : processes_) {
-    if (std::string why = ignored(*process, abi::Feature::kFramework); !why.empty()) return why;
-  }
+  // The program can change its framework.
+  if (std::string why = ignored(abi::Feature::kFramework); !why.empty()) return why;
   if (const std::string& why = former_rule_         ? facts_.relearned()
                                : processes_.empty() ? facts_.unused()
                                                     : matching_.message();
@@ -116,9 +116,7 @@ std::string Job::NoRuleError() const {
     if (std::string why = process->learning->Explanation(); !why.empty()) return why;
   }
   // Where another tool has CUPTI there are no calls to learn from, however long the run is.
-  for (const auto& [id, process] : processes_) {
-    if (std::string why = ignored(*process, abi::Feature::kCallbacks); !why.empty()) return why;
-  }
+  if (std::string why = ignored(abi::Feature::kCallbacks); !why.empty()) return why;
   if (facts_.imported() || live() || processes_.empty()) return "";
   return absl::StrCat("the run ended before it was found where its iterations begin: ",
                       facts_.no_rule().empty() ? "there were too few" : facts_.no_rule());

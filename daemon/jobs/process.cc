@@ -1,6 +1,7 @@
 #include "daemon/jobs/process.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "daemon/base/saturate.h"
@@ -35,38 +36,12 @@ iterations::RuleMonitor MonitorOf(const abi::Rule& rule) {
 }  // namespace
 
 std::string_view FeatureName(uint16_t feature) {
-  switch (static_cast<abi::Feature>(feature)) {
-    case abi::Feature::kCupti:
-      return "cupti";
-    case abi::Feature::kCallbacks:
-      return "callbacks";
-    case abi::Feature::kActivity:
-      return "activity";
-    case abi::Feature::kCounters:
-      return "counters";
-    case abi::Feature::kNvtx:
-      return "nvtx";
-    case abi::Feature::kRing:
-      return "ring";
-    case abi::Feature::kMatcher:
-      return "matcher";
-    case abi::Feature::kFork:
-      return "fork";
-    case abi::Feature::kExit:
-      return "exit";
-    case abi::Feature::kFramework:
-      return "framework";
-    case abi::Feature::kRoofline:
-      return "roofline";
-    case abi::Feature::kBatches:
-      return "batches";
-    case abi::Feature::kEvaluation:
-      return "evaluation";
-    case abi::Feature::kOperators:
-      return "operators";
-    default:
-      return "";
-  }
+  // By abi::Feature.
+  constexpr std::string_view kNames[] = {
+      "",     "cupti", "callbacks", "activity", "counters", "nvtx",       "ring",     "matcher",
+      "fork", "exit",  "framework", "roofline", "batches",  "evaluation", "operators"};
+  static_assert(std::size(kNames) == static_cast<size_t>(abi::Feature::kCount));
+  return feature < std::size(kNames) ? kNames[feature] : "";
 }
 
 void AddSampled(const SampledState& from, SampledState* to) {

@@ -14,17 +14,15 @@
 namespace seqpoint::jobs {
 namespace {
 
+// Both begin with the level that is off, and are in the same order up to tracing.
 v1::Level ToProtoLevel(uint8_t level) {
-  switch (static_cast<abi::Level>(level)) {
-    case abi::Level::kLearn:
-      return v1::LEVEL_LEARN;
-    case abi::Level::kMark:
-      return v1::LEVEL_MARK;
-    case abi::Level::kTrace:
-      return v1::LEVEL_TRACE;
-    default:
-      return v1::LEVEL_OFF;
-  }
+  static_assert(static_cast<int>(abi::Level::kTrace) + 1 == v1::LEVEL_TRACE);
+  return level <= static_cast<uint8_t>(abi::Level::kTrace) ? static_cast<v1::Level>(level + 1)
+                                                           : v1::LEVEL_OFF;
+}
+
+v1::ClockKind ToProtoClockKind(uint32_t clock_kind) {
+  return static_cast<v1::ClockKind>(std::min<uint32_t>(clock_kind, v1::CLOCK_KIND_FOREIGN));
 }
 
 }  // namespace
@@ -69,10 +67,10 @@ std::string UncountedInWords(const ProcessTable& processes, const RankTable& ran
 
 std::string OvercountedInWords(const ProcessTable& processes) {
   for (const auto& [id, process] : processes) {
-    const auto found = process->features.find(static_cast<uint16_t>(abi::Feature::kEvaluation));
-    if (found == process->features.end() || process->state.concurrent()) continue;
-    if (found->second.state() != v1::FEATURE_STATE_FAILED) continue;
-    return absl::StrCat("rank ", process->row.rank, ": ", found->second.message());
+    const v1::Feature* const feature = process->FindFeature(abi::Feature::kEvaluation);
+    if (feature == nullptr || feature->state() != v1::FEATURE_STATE_FAILED) continue;
+    if (process->state.concurrent()) continue;
+    return absl::StrCat("rank ", process->row.rank, ": ", feature->message());
   }
   return "";
 }
@@ -106,8 +104,7 @@ bool AnyHasCupti(const ProcessTable& processes) {
 v1::ClockKind ClockKindOf(const ProcessTable& processes) {
   v1::ClockKind kind = v1::CLOCK_KIND_UNSPECIFIED;
   for (const auto& [id, process] : processes) {
-    const auto of_process =
-        static_cast<v1::ClockKind>(std::min<uint32_t>(process->state.clock_kind(), 2));
+    const v1::ClockKind of_process = ToProtoClockKind(process->state.clock_kind());
     if (of_process != v1::CLOCK_KIND_UNSPECIFIED) kind = of_process;
   }
   return kind;
@@ -133,8 +130,7 @@ void DescribeProcesses(const ProcessTable& processes,
     to.set_library_version(HelloField(row, "library_version"));
     to.set_cupti_version(HelloField(row, "cupti_version"));
     to.set_driver_version(HelloField(row, "driver_version"));
-    to.set_clock_kind(
-        static_cast<v1::ClockKind>(std::min<uint32_t>(process->state.clock_kind(), 2)));
+    to.set_clock_kind(ToProtoClockKind(process->state.clock_kind()));
     to.set_start_ns(row.start_ns);
     to.set_end_ns(row.end_ns);
     to.set_lost(row.lost);
