@@ -206,9 +206,4 @@ const JobRow* JobRegistry::RowOf(int64_t id) const {
   return it == stored_.end() ? nullptr : &it->second.row;
 }
 
-size_t JobRegistry::loaded_count() const {
-  absl::MutexLock lock(&mutex_);
-  return loaded_.size();
-}
-
 }  // namespace seqpoint::service

@@ -102,7 +102,6 @@ class JobRegistry {
   }
   // Null when there is no such job.
   const JobRow* RowOf(int64_t id) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  size_t loaded_count() const ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
   absl::StatusOr<SharedJob> Load(const JobRow& row) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

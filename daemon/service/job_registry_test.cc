@@ -32,7 +32,11 @@ TEST_F(JobRegistryTest, ManyEndedJobsAreListedWithoutBeingLoaded) {
   const auto list = daemon->backend().ListJobs({});
   ASSERT_TRUE(list.ok()) << list.status();
   ASSERT_EQ(list->jobs_size(), kJobs);
-  EXPECT_EQ(daemon->jobs().loaded_count(), 0u);
+  const auto loaded_count = [&] {
+    absl::MutexLock lock(&daemon->jobs().mutex());
+    return daemon->jobs().loaded().size();
+  };
+  EXPECT_EQ(loaded_count(), 0u);
   for (int i = 0; i < kJobs; ++i) {
     EXPECT_EQ(list->jobs(i).id(), absl::StrCat(kJobs - i));  // the latest first
     EXPECT_EQ(list->jobs(i).process_count(), 1);
@@ -47,7 +51,7 @@ TEST_F(JobRegistryTest, ManyEndedJobsAreListedWithoutBeingLoaded) {
     ASSERT_TRUE(reply.ok()) << reply.status();
     EXPECT_EQ(reply->job().processes_size(), 1);
   }
-  while (daemon->jobs().loaded_count() > JobRegistry::kEndedJobsKept) {
+  while (loaded_count() > JobRegistry::kEndedJobsKept) {
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }
   request.set_job("3");

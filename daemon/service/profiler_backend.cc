@@ -45,15 +45,6 @@ auto WithMemory(const char* what, const Ask& ask) -> decltype(ask()) {
   }
 }
 
-// A reply whose only content is the job.
-template <typename Reply>
-absl::StatusOr<Reply> ReplyWith(absl::StatusOr<v1::Job> job) {
-  if (!job.ok()) return job.status();
-  Reply reply;
-  *reply.mutable_job() = *std::move(job);
-  return reply;
-}
-
 }  // namespace
 
 ProfilerBackend::ProfilerBackend(Store* store, JobRegistry* registry, Committer* committer,
@@ -80,8 +71,7 @@ absl::StatusOr<v1::GetDaemonReply> ProfilerBackend::GetDaemon(const v1::GetDaemo
 
 absl::StatusOr<v1::PrepareJobReply> ProfilerBackend::PrepareJob(
     const v1::PrepareJobRequest& request) {
-  SEQPOINT_ASSIGN_OR_RETURN(const auto id, changes_.Prepare(request));
-  return ReplyWith<v1::PrepareJobReply>(descriptions_.Describe(id, Detail::kProcesses));
+  return ReplyWith<v1::PrepareJobReply>(changes_.Prepare(request));
 }
 
 absl::StatusOr<v1::ListJobsReply> ProfilerBackend::ListJobs(const v1::ListJobsRequest& request) {
@@ -95,7 +85,9 @@ absl::StatusOr<v1::GetJobReply> ProfilerBackend::GetJob(const v1::GetJobRequest&
     SEQPOINT_ASSIGN_OR_RETURN(const auto job, registry_.Find(request.job()));
     id = job->row().job_id;
   }
-  return ReplyWith<v1::GetJobReply>(descriptions_.Describe(id, Detail::kHistogram));
+  v1::GetJobReply reply;
+  SEQPOINT_ASSIGN_OR_RETURN(*reply.mutable_job(), descriptions_.Describe(id, Detail::kHistogram));
+  return reply;
 }
 
 absl::StatusOr<v1::DeleteJobReply> ProfilerBackend::DeleteJob(const v1::DeleteJobRequest& request) {
@@ -103,8 +95,7 @@ absl::StatusOr<v1::DeleteJobReply> ProfilerBackend::DeleteJob(const v1::DeleteJo
 }
 
 absl::StatusOr<v1::UpdateJobReply> ProfilerBackend::UpdateJob(const v1::UpdateJobRequest& request) {
-  SEQPOINT_ASSIGN_OR_RETURN(const auto id, changes_.Update(request));
-  return ReplyWith<v1::UpdateJobReply>(descriptions_.Describe(id, Detail::kProcesses));
+  return ReplyWith<v1::UpdateJobReply>(changes_.Update(request));
 }
 
 absl::StatusOr<v1::Job> ProfilerBackend::WaitForJob(const std::string& name,
@@ -149,12 +140,6 @@ absl::StatusOr<ProfilerBackend::SharedSnapshot> ProfilerBackend::Take(std::strin
   return snapshot;
 }
 
-absl::StatusOr<ProfilerBackend::SharedSnapshot> ProfilerBackend::TakeStored(std::string_view name) {
-  SEQPOINT_ASSIGN_OR_RETURN(auto snapshot, Take(name));
-  SEQPOINT_RETURN_IF_ERROR(committer_.AwaitStored(snapshot->data().job_id));
-  return snapshot;
-}
-
 absl::StatusOr<ProfilerBackend::SharedSnapshot> ProfilerBackend::TakePart(std::string_view name,
                                                                           const v1::Part& part,
                                                                           std::string* words,
@@ -190,8 +175,8 @@ absl::StatusOr<v1::ListIterationsReply> ProfilerBackend::ListIterations(
 
 absl::StatusOr<v1::ProjectReply> ProfilerBackend::Project(const v1::ProjectRequest& request) {
   const bool time = request.metric().empty() || request.metric() == "time";
-  v1::Job job;
   if (request.has_part() && time) {
+    v1::Job job;
     SEQPOINT_ASSIGN_OR_RETURN(const auto snapshot, Take(request.job(), nullptr, &job));
     const jobs::SnapshotData& data = snapshot->data();
     SEQPOINT_ASSIGN_OR_RETURN(const auto range, queries::CountedRangeOf(request.part(), data));
@@ -201,36 +186,24 @@ absl::StatusOr<v1::ProjectReply> ProfilerBackend::Project(const v1::ProjectReque
     *reply.mutable_job() = std::move(job);
     return reply;
   }
-  std::string part;
-  SEQPOINT_ASSIGN_OR_RETURN(const auto snapshot, TakeFor(request, &part, &job));
-  SEQPOINT_ASSIGN_OR_RETURN(auto reply, queries::Project(*snapshot, request));
-  reply.set_part(part);
-  *reply.mutable_job() = std::move(job);
-  return reply;
+  return AskFor(request, [&](const auto& snapshot) { return queries::Project(snapshot, request); });
 }
 
 absl::StatusOr<v1::GetCountersReply> ProfilerBackend::GetCounters(
     const v1::GetCountersRequest& request) {
-  std::string part;
-  v1::Job job;
-  SEQPOINT_ASSIGN_OR_RETURN(const auto snapshot, TakeFor(request, &part, &job));
-  SEQPOINT_ASSIGN_OR_RETURN(auto reply, queries::GetCounters(*snapshot, request));
-  reply.set_part(part);
-  *reply.mutable_job() = std::move(job);
-  SEQPOINT_ASSIGN_OR_RETURN(const auto range, queries::RangeOf(request.part(), snapshot->data()));
-  SEQPOINT_RETURN_IF_ERROR(queries::AddMeasuredIterations(*snapshot, range, store_, &reply));
-  return reply;
+  const auto ask = [&](const jobs::Snapshot& job) -> absl::StatusOr<v1::GetCountersReply> {
+    SEQPOINT_ASSIGN_OR_RETURN(auto reply, queries::GetCounters(job, request));
+    SEQPOINT_ASSIGN_OR_RETURN(const auto range, queries::RangeOf(request.part(), job.data()));
+    SEQPOINT_RETURN_IF_ERROR(queries::AddMeasuredIterations(job, range, store_, &reply));
+    return reply;
+  };
+  return AskFor(request, ask);
 }
 
 absl::StatusOr<v1::GetKernelsReply> ProfilerBackend::GetKernels(
     const v1::GetKernelsRequest& request) {
-  std::string part;
-  v1::Job job;
-  SEQPOINT_ASSIGN_OR_RETURN(const auto snapshot, TakeFor(request, &part, &job));
-  SEQPOINT_ASSIGN_OR_RETURN(auto reply, queries::GetKernels(*snapshot, request));
-  reply.set_part(part);
-  *reply.mutable_job() = std::move(job);
-  return reply;
+  return AskFor(request,
+                [&](const auto& snapshot) { return queries::GetKernels(snapshot, request); });
 }
 
 absl::StatusOr<v1::GetRooflineReply> ProfilerBackend::GetRoofline(
@@ -255,25 +228,18 @@ absl::StatusOr<v1::CompareReply> ProfilerBackend::Compare(const v1::CompareReque
 
 absl::Status ProfilerBackend::Export(const v1::ExportRequest& request,
                                      absl::FunctionRef<bool(std::string_view)> write) {
-  SEQPOINT_ASSIGN_OR_RETURN(const auto snapshot, TakeStored(request.job()));
+  SEQPOINT_ASSIGN_OR_RETURN(const auto snapshot, Take(request.job()));
   const jobs::SnapshotData& data = snapshot->data();
-  absl::Status written;
-  switch (request.format()) {
-    case v1::ExportRequest::FORMAT_REPLAY:
-      return WithMemory("replay", [&] {
-        const auto run = recorded_runs_.Read(*snapshot, [&] { return !write({}); });
-        return run.ok() ? queries::ExportReplay(data, **run, store_, write) : run.status();
-      });
-    case v1::ExportRequest::FORMAT_CHROME:
-      written = queries::ExportChrome(store_, data, write);
-      break;
-    case v1::ExportRequest::FORMAT_CSV:
-      written = queries::ExportCsv(store_, data, write);
-      break;
-    default:
-      return absl::InvalidArgumentError(
-          absl::StrCat("format: ", static_cast<int>(request.format()), " is unknown"));
+  SEQPOINT_RETURN_IF_ERROR(committer_.AwaitStored(data.job_id));
+  if (request.format() == v1::ExportRequest::FORMAT_REPLAY) {
+    return WithMemory("replay", [&] {
+      const auto run = recorded_runs_.Read(*snapshot, [&] { return !write({}); });
+      return run.ok() ? queries::ExportReplay(data, **run, store_, write) : run.status();
+    });
   }
+  const absl::Status written = request.format() == v1::ExportRequest::FORMAT_CHROME
+                                   ? queries::ExportChrome(store_, data, write)
+                                   : queries::ExportCsv(store_, data, write);
   absl::MutexLock lock(&registry_.mutex());
   if (!written.ok() || registry_.RowOf(data.job_id) != nullptr) return written;
   return absl::NotFoundError(absl::StrCat(
@@ -282,13 +248,11 @@ absl::Status ProfilerBackend::Export(const v1::ExportRequest& request,
 
 absl::StatusOr<v1::SetHorizonReply> ProfilerBackend::SetHorizon(
     const v1::SetHorizonRequest& request) {
-  SEQPOINT_ASSIGN_OR_RETURN(const auto id, changes_.SetHorizon(request));
-  return ReplyWith<v1::SetHorizonReply>(descriptions_.Describe(id, Detail::kProcesses));
+  return ReplyWith<v1::SetHorizonReply>(changes_.SetHorizon(request));
 }
 
 absl::StatusOr<v1::ControlReply> ProfilerBackend::Control(const v1::ControlRequest& request) {
-  SEQPOINT_ASSIGN_OR_RETURN(const auto id, changes_.Control(request));
-  return ReplyWith<v1::ControlReply>(descriptions_.Describe(id, Detail::kProcesses));
+  return ReplyWith<v1::ControlReply>(changes_.Control(request));
 }
 
 absl::StatusOr<v1::AnalyzeReply> ProfilerBackend::Analyze(const v1::AnalyzeRequest& request) {
@@ -296,16 +260,14 @@ absl::StatusOr<v1::AnalyzeReply> ProfilerBackend::Analyze(const v1::AnalyzeReque
 }
 
 absl::StatusOr<v1::ImportJobReply> ProfilerBackend::ImportJob(const v1::ImportJobRequest& request) {
-  SEQPOINT_ASSIGN_OR_RETURN(const auto id, imports_.ImportLog(request));
-  return ReplyWith<v1::ImportJobReply>(descriptions_.Describe(id, Detail::kProcesses));
+  return ReplyWith<v1::ImportJobReply>(imports_.ImportLog(request));
 }
 
 absl::StatusOr<v1::ImportTraceReply> ProfilerBackend::ImportTrace(
     absl::FunctionRef<absl::StatusOr<bool>(v1::ImportTraceRequest*)> next) {
   auto imported = WithMemory("import", [&] { return imports_.ImportTraces(next); });
   if (!imported.ok()) return imported.status();
-  auto reply =
-      ReplyWith<v1::ImportTraceReply>(descriptions_.Describe(imported->job_id, Detail::kProcesses));
+  auto reply = ReplyWith<v1::ImportTraceReply>(imported->job_id);
   if (!reply.ok()) return reply;
   for (v1::ImportedTrace& trace : imported->traces) *reply->add_traces() = std::move(trace);
   return reply;

@@ -12,10 +12,12 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "daemon/base/status_macros.h"
 #include "daemon/jobs/snapshot.h"
 #include "daemon/queries/recorded_runs.h"
 #include "daemon/service/backend.h"
@@ -75,19 +77,35 @@ class ProfilerBackend : public Backend {
   absl::StatusOr<SharedSnapshot> Take(std::string_view name, const v1::Horizon* horizon = nullptr,
                                       v1::Job* description = nullptr)
       ABSL_LOCKS_EXCLUDED(registry_.mutex());
-  // Once the store has everything that the snapshot has.
-  absl::StatusOr<SharedSnapshot> TakeStored(std::string_view name)
-      ABSL_LOCKS_EXCLUDED(registry_.mutex());
   // A snapshot for a part of the iterations, as they are in the store; `words` says which part.
   absl::StatusOr<SharedSnapshot> TakePart(std::string_view name, const v1::Part& part,
                                           std::string* words, v1::Job* description)
       ABSL_LOCKS_EXCLUDED(registry_.mutex());
-  // A snapshot for the request's part, or with its horizon.
-  template <typename Request>
-  absl::StatusOr<SharedSnapshot> TakeFor(const Request& request, std::string* words,
-                                         v1::Job* description) {
-    if (request.has_part()) return TakePart(request.job(), request.part(), words, description);
-    return Take(request.job(), request.has_horizon() ? &request.horizon() : nullptr, description);
+  // Asks a snapshot for the request's part, or with its horizon. The reply has the job as it is in
+  // the snapshot, and which part it is of.
+  template <typename Request, typename Ask>
+  auto AskFor(const Request& request, const Ask& ask)
+      -> decltype(ask(std::declval<const jobs::Snapshot&>())) {
+    std::string part;
+    v1::Job job;
+    SEQPOINT_ASSIGN_OR_RETURN(
+        const auto snapshot,
+        request.has_part()
+            ? TakePart(request.job(), request.part(), &part, &job)
+            : Take(request.job(), request.has_horizon() ? &request.horizon() : nullptr, &job));
+    SEQPOINT_ASSIGN_OR_RETURN(auto reply, ask(*snapshot));
+    reply.set_part(part);
+    *reply.mutable_job() = std::move(job);
+    return reply;
+  }
+  // A reply whose only content is the job of this id.
+  template <typename Reply>
+  absl::StatusOr<Reply> ReplyWith(absl::StatusOr<int64_t> id) {
+    if (!id.ok()) return id.status();
+    Reply reply;
+    SEQPOINT_ASSIGN_OR_RETURN(*reply.mutable_job(),
+                              descriptions_.Describe(*id, JobDescriptions::Detail::kProcesses));
+    return reply;
   }
 
   Store& store_;
