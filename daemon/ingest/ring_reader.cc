@@ -145,7 +145,7 @@ absl::Status RingReader::ReadHeader() {
     end = offsets[i] + sizes[i];
   }
 
-  ring_id_.assign(reinterpret_cast<const char*>(header.ring_id), sizeof header.ring_id);
+  read_.ring_id.assign(reinterpret_cast<const char*>(header.ring_id), sizeof header.ring_id);
   pid_ = header.pid;
   created_real_ns_ = header.created_real_ns;
   process_start_ticks_ = header.process_start_ticks;
@@ -159,17 +159,14 @@ absl::Status RingReader::ReadHeader() {
   lane_ = memory_ + header.lane_offset;
   directory_ = reinterpret_cast<abi::ChunkState*>(memory_ + header.directory_offset);
   chunk_memory_ = memory_ + header.chunks_offset;
-  lane_position_ = Load(header_->lane_tail);
+  read_.lane_position = Load(header_->lane_tail);
   return absl::OkStatus();
 }
 
 absl::Status RingReader::Resume(const Cursor& cursor) {
-  if (cursor.ring_id != ring_id_) return Refuse("the cursor belongs to another ring");
-  lane_position_ = cursor.lane_position;
-  event_numbers_ = cursor.event_numbers;
-  events_received_ = cursor.events_received;
-  records_received_ = cursor.records_received;
-  rejected_ = cursor.rejected;
+  if (cursor.ring_id != read_.ring_id) return Refuse("the cursor belongs to another ring");
+  read_ = cursor;
+  read_.chunks.clear();
   reorder_ = CallReorder(cursor.next_call, cursor.calls_missing, cursor.calls_late);
   ScanDirectory();
   for (uint32_t index : order_) {
@@ -188,8 +185,8 @@ absl::Status RingReader::Resume(const Cursor& cursor) {
 PollResult RingReader::Poll(RingSink& sink, uint64_t now_ns, uint64_t most_records) {
   PollResult result;
   records_left_ = most_records;
-  const uint64_t events_before = events_received_;
-  const uint64_t records_before = records_received_;
+  const uint64_t events_before = read_.events_received;
+  const uint64_t records_before = read_.records_received;
   // The order of these loads carries two proofs. Drops, then tries, then the directory: a drop we
   // know of belongs to a try we know of, and what we then do not find is dropped or on its way.
   // The directory, then the lane: the name of a record that we see is in the lane that we see.
@@ -198,7 +195,7 @@ PollResult RingReader::Poll(RingSink& sink, uint64_t now_ns, uint64_t most_recor
   ScanDirectory();
   const uint64_t head = Load(header_->lane_head);
   ReadLane(sink, head);
-  if (lane_position_ == head) {
+  if (read_.lane_position == head) {
     lane_stuck_since_ns_.reset();
   } else if (!lane_stuck_since_ns_.has_value()) {
     lane_stuck_since_ns_ = now_ns;
@@ -207,8 +204,8 @@ PollResult RingReader::Poll(RingSink& sink, uint64_t now_ns, uint64_t most_recor
       lane_stuck_since_ns_.has_value() && now_ns - *lane_stuck_since_ns_ < HoleWaitNs();
   result.waiting = hold_data || ReadChunks(sink, now_ns);
   result.more = records_left_ == 0;
-  result.events = events_received_ - events_before;
-  result.records = records_received_ - records_before;
+  result.events = read_.events_received - events_before;
+  result.records = read_.records_received - records_before;
   return result;
 }
 
@@ -257,24 +254,26 @@ void RingReader::UpdateChunk(uint32_t index) {
 
 void RingReader::RejectChunk(Chunk& chunk) {
   chunk.bad = true;
-  ++rejected_;
+  ++read_.rejected;
 }
 
 void RingReader::ReadLane(RingSink& sink, uint64_t head) {
-  if (head - lane_position_ > lane_slots_) {
-    ++rejected_;
-    lane_position_ = head;
+  if (head - read_.lane_position > lane_slots_) {
+    ++read_.rejected;
+    read_.lane_position = head;
   }
-  while (lane_position_ != head) {
-    if (!IsPublished(lane_position_)) {
+  while (read_.lane_position != head) {
+    if (!IsPublished(read_.lane_position)) {
       if (!process_gone_) break;
       SkipToNextEvent(head);
     } else if (!ReadEvent(sink, head)) {
-      ++rejected_;
+      ++read_.rejected;
       SkipToNextEvent(head);
     }
   }
-  if (process_gone_) event_numbers_ = std::max(event_numbers_, Load(header_->lane_number));
+  if (process_gone_) {
+    read_.event_numbers = std::max(read_.event_numbers, Load(header_->lane_number));
+  }
 }
 
 bool RingReader::IsPublished(uint64_t position) const {
@@ -282,34 +281,35 @@ bool RingReader::IsPublished(uint64_t position) const {
   return Load(*reinterpret_cast<uint64_t*>(slot)) == position + lane_salt_;
 }
 
-// Reads the event at lane_position_ and steps behind it. False, without a step: its header makes
-// no sense.
+// Reads the event at read_.lane_position and steps behind it. False, without a step: its header
+// makes no sense.
 bool RingReader::ReadEvent(RingSink& sink, uint64_t head) {
   abi::LaneSlot slot;
-  CopyFromLane(lane_position_ * abi::kSlotBytes, &slot, offsetof(abi::LaneSlot, payload));
-  if (slot.slots == 0 || slot.slots > abi::kMaxEventSlots || slot.slots > head - lane_position_ ||
-      slot.payload_bytes > sizeof payload_ || abi::EventSlots(slot.payload_bytes) != slot.slots) {
+  CopyFromLane(read_.lane_position * abi::kSlotBytes, &slot, offsetof(abi::LaneSlot, payload));
+  if (slot.slots == 0 || slot.slots > abi::kMaxEventSlots ||
+      slot.slots > head - read_.lane_position || slot.payload_bytes > sizeof payload_ ||
+      abi::EventSlots(slot.payload_bytes) != slot.slots) {
     return false;
   }
-  CopyFromLane(lane_position_ * abi::kSlotBytes + offsetof(abi::LaneSlot, payload), payload_,
+  CopyFromLane(read_.lane_position * abi::kSlotBytes + offsetof(abi::LaneSlot, payload), payload_,
                slot.payload_bytes);
-  lane_position_ += slot.slots;
-  event_numbers_ = std::max(event_numbers_, slot.number + 1);
-  ++events_received_;
+  read_.lane_position += slot.slots;
+  read_.event_numbers = std::max(read_.event_numbers, slot.number + 1);
+  ++read_.events_received;
   const auto type = static_cast<abi::EventType>(slot.type);
   const absl::Span<const uint8_t> payload(payload_, slot.payload_bytes);
   if (IsEvent(type, payload)) {
     sink.OnEvent(slot.number, type, payload);
   } else {
-    ++rejected_;
+    ++read_.rejected;
   }
   return true;
 }
 
 void RingReader::SkipToNextEvent(uint64_t head) {
   do {
-    ++lane_position_;
-  } while (lane_position_ != head && !IsPublished(lane_position_));
+    ++read_.lane_position;
+  } while (read_.lane_position != head && !IsPublished(read_.lane_position));
 }
 
 void RingReader::CopyFromLane(uint64_t offset, void* to, size_t n) const {
@@ -357,7 +357,7 @@ void RingReader::ReadChunk(RingSink& sink, uint32_t index, std::optional<uint64_
     }
     expected_call.reset();
     if (!IsRecord(record)) {
-      ++rejected_;
+      ++read_.rejected;
       ++chunk.consumed;
       --records_left_;
       continue;
@@ -375,7 +375,7 @@ void RingReader::ReadChunk(RingSink& sink, uint32_t index, std::optional<uint64_
     }
     ++chunk.consumed;
     --records_left_;
-    ++records_received_;
+    ++read_.records_received;
     if (++batch_size_ == batch_.size()) Flush(sink);
   }
 }
@@ -454,13 +454,7 @@ const uint8_t* RingReader::RecordAt(uint32_t chunk, uint32_t record) const {
 }
 
 Cursor RingReader::cursor() const {
-  Cursor cursor;
-  cursor.ring_id = ring_id_;
-  cursor.lane_position = lane_position_;
-  cursor.event_numbers = event_numbers_;
-  cursor.events_received = events_received_;
-  cursor.records_received = records_received_;
-  cursor.rejected = rejected_;
+  Cursor cursor = read_;
   cursor.next_call = reorder_.next();
   cursor.calls_missing = reorder_.missing();
   cursor.calls_late = reorder_.late();
@@ -472,7 +466,7 @@ Cursor RingReader::cursor() const {
 }
 
 void RingReader::Release(const Cursor& committed) {
-  if (committed.ring_id != ring_id_) return;
+  if (committed.ring_id != read_.ring_id) return;
   std::atomic_ref<uint64_t>(header_->lane_tail)
       .store(committed.lane_position, std::memory_order_release);
   auto done = committed.chunks.begin();  // both lists are sorted by sequence
@@ -492,16 +486,17 @@ void RingReader::Release(const Cursor& committed) {
 
 RingStats RingReader::stats() const {
   RingStats stats;
-  stats.events_received = events_received_;
-  stats.records_received = records_received_;
+  stats.events_received = read_.events_received;
+  stats.records_received = read_.records_received;
   // The process may say any number; sums of its numbers must not wrap around.
   const auto said = [](uint64_t& count) { return static_cast<uint64_t>(Saturate(Load(count))); };
   stats.events_dropped = said(header_->lane_dropped);
   stats.records_dropped = said(header_->data_dropped);
-  const uint64_t events_lost = Minus(event_numbers_, events_received_ + stats.events_dropped);
+  const uint64_t events_lost =
+      Minus(read_.event_numbers, read_.events_received + stats.events_dropped);
   const uint64_t calls_lost = Minus(reorder_.missing(), said(header_->call_dropped));
   stats.lost = static_cast<uint64_t>(SaturatedSum(Saturate(events_lost), Saturate(calls_lost)));
-  stats.rejected = rejected_;
+  stats.rejected = read_.rejected;
   stats.cupti_dropped = said(header_->cupti_dropped);
   stats.invalid_timestamps = said(header_->invalid_timestamps);
   stats.unknown_records = said(header_->unknown_records);

@@ -115,7 +115,7 @@ class RingReader {
   void Release(const Cursor& committed);
 
   RingStats stats() const;
-  const std::string& ring_id() const { return ring_id_; }
+  const std::string& ring_id() const { return read_.ring_id; }
   uint32_t pid() const { return pid_; }  // in the process' own pid namespace
   uint64_t created_real_ns() const { return created_real_ns_; }
   uint64_t process_start_ticks() const { return process_start_ticks_; }
@@ -157,7 +157,6 @@ class RingReader {
   const RingReaderOptions options_;
 
   // Copied once from the header, and checked; the header's own are never read again.
-  std::string ring_id_;
   uint32_t pid_ = 0;
   uint64_t created_real_ns_ = 0;
   uint64_t process_start_ticks_ = 0;
@@ -171,11 +170,7 @@ class RingReader {
   abi::ChunkState* directory_ = nullptr;
   uint8_t* chunk_memory_ = nullptr;
 
-  uint64_t lane_position_ = 0;
-  uint64_t event_numbers_ = 0;
-  uint64_t events_received_ = 0;
-  uint64_t records_received_ = 0;
-  uint64_t rejected_ = 0;
+  Cursor read_;                  // so far, without its calls and chunks
   std::vector<Chunk> chunks_;    // by directory index
   std::vector<uint32_t> order_;  // indices of the active chunks, by sequence
   CallReorder reorder_;
