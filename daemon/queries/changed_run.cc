@@ -106,8 +106,7 @@ absl::StatusOr<ChangedRun> ProjectChange(const jobs::Snapshot& snapshot,
     any |= engine.AddMeasurement(kSavedSet, one.number, one.key, one.values).ok();
   }
   if (!any) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "job \"", job.name, "\": of the traced iterations none stands for others yet"));
+    return NoAnswer(job, "of the traced iterations none stands for others yet");
   }
   // Shares of usual times: slow iterations and drift come with the run's own time, below.
   SEQPOINT_ASSIGN_OR_RETURN(
@@ -116,8 +115,7 @@ absl::StatusOr<ChangedRun> ProjectChange(const jobs::Snapshot& snapshot,
       const auto usual, engine.ProjectStatistic(kSavedSet, 1, confidence, StatisticKind::kAmount));
   const Projection time = jobs::ProjectTime(job, confidence);
   if (!time.so_far && !time.total) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("job \"", job.name, "\": no iteration has a time that a change could save"));
+    return NoAnswer(job, "no iteration has a time that a change could save");
   }
   const auto of = [](const Projection& projection) {
     return projection.total ? *projection.total : *projection.so_far;

@@ -148,7 +148,7 @@ absl::StatusOr<v1::GetCountersReply> GetCounters(const jobs::Snapshot& snapshot,
     counter.set_complete(true);
   }
   if (projected.empty() && !missing.empty() && engine.Totals().iterations == 0) {
-    return absl::FailedPreconditionError(absl::StrCat("job \"", job.name, "\": ", missing));
+    return NoAnswer(job, missing);
   }
   reply.set_measured_iterations(engine.current().MakePlan(job.plan).measured);
   reply.set_metric_sets(job.metrics.set().name);

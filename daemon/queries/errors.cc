@@ -4,15 +4,14 @@
 
 namespace seqpoint::queries {
 absl::Status OvercountedError(const jobs::SnapshotData& job) {
-  return absl::FailedPreconditionError(absl::StrCat("job \"", job.name, "\": ", job.overcounted));
+  return NoAnswer(job, job.overcounted);
 }
 
 absl::Status CheckMeasurable(const jobs::SnapshotData& job) {
   if (!job.measurements.empty()) return absl::OkStatus();
   if (!job.imported && !job.measurable) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("job \"", job.name, "\": its processes have no CUPTI, so nothing is measured ",
-                     "but time; `seqpoint jobs ", job.name, "` says why"));
+    return NoAnswer(job, "its processes have no CUPTI, so nothing is measured but time; `seqpoint ",
+                    "jobs ", job.name, "` says why");
   }
   if (!job.imported) return absl::OkStatus();
   return absl::FailedPreconditionError(

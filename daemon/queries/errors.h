@@ -5,9 +5,16 @@
 #define DAEMON_QUERIES_ERRORS_H_
 
 #include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
 #include "daemon/jobs/snapshot.h"
 
 namespace seqpoint::queries {
+
+// `job "NAME": `, and the parts.
+template <typename... Parts>
+absl::Status NoAnswer(const jobs::SnapshotData& job, const Parts&... parts) {
+  return absl::FailedPreconditionError(absl::StrCat("job \"", job.name, "\": ", parts...));
+}
 
 absl::Status NoIteration(const jobs::SnapshotData& job);
 // Its processes may have counted what is no iteration.

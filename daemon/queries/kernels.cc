@@ -73,9 +73,7 @@ absl::StatusOr<v1::GetKernelsReply> GetKernels(const jobs::Snapshot& snapshot,
     if (!status.ok() && !absl::IsOutOfRange(status)) return status;
   }
   if (kernels.empty()) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("job \"", job.name,
-                     "\": no iteration was traced; kernels are known after the first that is"));
+    return NoAnswer(job, "no iteration was traced; kernels are known after the first that is");
   }
   std::sort(kernels.begin(), kernels.end(), [](const v1::Kernel& a, const v1::Kernel& b) {
     return a.duration_ns().value() > b.duration_ns().value();

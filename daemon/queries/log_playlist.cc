@@ -65,6 +65,17 @@ std::string SetReach(const Selection& selection, const PlaylistOptions& options,
                                                          : Unreached(options.target_error, reach);
 }
 
+void AddPoint(const std::vector<int64_t>& lengths, const SeqPoint& point, double weight,
+              v1::GetPlaylistReply* reply) {
+  v1::PlaylistPoint& to = *reply->add_points();
+  to.mutable_lengths()->Add(lengths.begin(), lengths.end());
+  to.set_iteration(-1);
+  to.set_weight(weight);
+  to.set_measurements(point.measurements);
+  to.set_expected_duration_ns(point.cost);
+  to.set_noise_duration_ns(point.noise);
+}
+
 std::string NotExplained(const KeyFit& fit) {
   if (fit.verdict != KeyVerdict::kNotExplained) return "";
   return absl::StrFormat(
@@ -97,14 +108,9 @@ v1::GetPlaylistReply PlaylistOfLog(const CleanLog& clean, const KeyFit& fit, int
   absl::flat_hash_map<Key, int> point_of;
   for (const SeqPoint& point : selection.points) {
     point_of[point.key] = reply.points_size();
-    v1::PlaylistPoint& to = *reply.add_points();
-    to.add_lengths(point.key.first);
-    if (dimensions > 1) to.add_lengths(point.key.second);
-    to.set_iteration(-1);
-    to.set_weight(point.weight);
-    to.set_measurements(point.measurements);
-    to.set_expected_duration_ns(point.cost);
-    to.set_noise_duration_ns(point.noise);
+    std::vector<int64_t> lengths = {point.key.first};
+    if (dimensions > 1) lengths.push_back(point.key.second);
+    AddPoint(lengths, point, point.weight, &reply);
   }
   OrdinaryIterations ordinary(point_of, &reply);
   absl::flat_hash_set<Key> seen;
@@ -116,9 +122,7 @@ v1::GetPlaylistReply PlaylistOfLog(const CleanLog& clean, const KeyFit& fit, int
                      (first ? OrdinaryIterations::kFirst : 0));
   }
   reply.set_iterations(static_cast<int64_t>(clean.log.size()));
-  v1::Rule rule;
-  jobs::SetFit(fit, &rule);
-  reply.set_verdict(rule.verdict());
+  reply.set_verdict(jobs::VerdictOf(fit.verdict));
 
   std::vector<std::string> messages = {SetReach(selection, options, &reply), NotExplained(fit),
                                        LeftOut(clean.excess / clean.total)};

@@ -63,6 +63,10 @@ std::string Unreached(double target_error, double reach);
 std::string SetReach(const Selection& selection, const PlaylistOptions& options,
                      v1::GetPlaylistReply* reply);
 
+// A point without its iteration. `weight`: in iterations of the run.
+void AddPoint(const std::vector<int64_t>& lengths, const SeqPoint& point, double weight,
+              v1::GetPlaylistReply* reply);
+
 // Messages about a playlist; empty where there is nothing to say.
 std::string NotExplained(const KeyFit& fit);
 // Empty where that share of the run's time is next to nothing.

@@ -13,6 +13,7 @@
 #include "daemon/base/status_macros.h"
 #include "daemon/jobs/figures.h"
 #include "daemon/jobs/imported_run.h"
+#include "daemon/queries/errors.h"
 #include "daemon/queries/log_playlist.h"
 #include "daemon/queries/step_rows.h"
 #include "daemon/seqpoint/analysis.h"
@@ -40,8 +41,7 @@ absl::StatusOr<CleanLog> ReadBack(const jobs::SnapshotData& job, Store& store) {
     next = rows.back().number + 1;
   }
   if (log.size() == 0) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "job \"", job.name, "\": its iterations are no longer stored; import the log anew"));
+    return NoAnswer(job, "its iterations are no longer stored; import the log again");
   }
   CleanLog clean = CleanUp(log, start_up);
   for (int64_t& row : clean.rows) row = numbers[static_cast<size_t>(row)];
@@ -169,18 +169,10 @@ absl::StatusOr<Playlist> MakePlaylist(const jobs::Snapshot& snapshot,
     for (const auto& [key, of_key] : lengths_of) {
       if (of_key == lengths) playlist.point_of[key] = reply.points_size();
     }
-    v1::PlaylistPoint& to = *reply.add_points();
-    for (const int64_t length : lengths) to.add_lengths(length);
-    to.set_iteration(-1);
-    to.set_weight(scale * point.weight);
-    to.set_measurements(point.measurements);
-    to.set_expected_duration_ns(point.cost);
-    to.set_noise_duration_ns(point.noise);
+    AddPoint(lengths, point, scale * point.weight, &reply);
   }
   reply.set_iterations(static_cast<int64_t>(totals.iterations));
-  v1::Rule rule;
-  jobs::SetFit(fit, &rule);
-  reply.set_verdict(rule.verdict());
+  reply.set_verdict(jobs::VerdictOf(fit.verdict));
   reply.set_job_id(absl::StrCat(job.job_id));
 
   std::vector<std::string> messages = {SetReach(selection, options, &reply), NotExplained(fit)};

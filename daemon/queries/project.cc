@@ -68,9 +68,8 @@ absl::StatusOr<v1::ProjectReply> Project(const jobs::Snapshot& snapshot,
     }
     const std::optional<Projection> sum = SumOf(ratio.numerator, parts);
     if (!sum) {
-      return absl::FailedPreconditionError(
-          absl::StrCat("job \"", job.name, "\": not everything that \"", metric,
-                       "\" is made of was measured yet; `seqpoint counters` says what"));
+      return NoAnswer(job, "not everything that \"", metric,
+                      "\" is made of was measured yet; `seqpoint counters` says what");
     }
     *reply.mutable_projection() = jobs::ProjectionOf(job, *sum, metric, ratio.unit);
     *reply.mutable_projection()->mutable_basis() += jobs::RanksInWords(job, "; the sum over ");

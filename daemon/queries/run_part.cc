@@ -17,6 +17,7 @@
 #include "absl/types/span.h"
 #include "daemon/base/status_macros.h"
 #include "daemon/jobs/figures.h"
+#include "daemon/queries/errors.h"
 #include "daemon/queries/step_rows.h"
 #include "daemon/seqpoint/interval.h"
 
@@ -112,11 +113,11 @@ absl::StatusOr<IterationRange> RangeOf(const v1::Part& part, const jobs::Snapsho
           absl::StrCat("part.epoch = ", part.epoch(), " is not one from 1 on"));
     }
     if (job.epoch_iterations == 0) {
-      return absl::FailedPreconditionError(absl::StrCat(
-          "job \"", job.name, "\": which iterations epoch ", part.epoch(),
+      return NoAnswer(
+          job, "which iterations epoch ", part.epoch(),
           " had is not known, because it follows only from --iterations N or --lengths FILE, each "
           "with --epochs E, where all epochs have as many iterations and the run has no more than "
-          "were said; ask for iterations with --from and --to"));
+          "were said; ask for iterations with --from and --to");
     }
     range.first = (part.epoch() - 1) * job.epoch_iterations;
     range.last = part.epoch() * job.epoch_iterations - 1;
@@ -143,24 +144,20 @@ absl::StatusOr<IterationRange> CountedRangeOf(const v1::Part& part, const jobs::
   const bool doubtful = !job.uncounted.empty() || !job.overcounted.empty();
   if (!range.ok() || !doubtful || range->last < job.counted_to) return range;
   if (!job.overcounted.empty()) {
-    return absl::FailedPreconditionError(absl::StrCat("job \"", job.name, "\": which ones ",
-                                                      range->words,
-                                                      " are is not known: ", job.overcounted));
+    return NoAnswer(job, "which ones ", range->words, " are is not known: ", job.overcounted);
   }
-  return absl::FailedPreconditionError(absl::StrCat(
-      "job \"", job.name, "\": ", range->words, " are not known, because from iteration ",
-      job.counted_to, " on others may be missing: ", job.uncounted,
-      job.counted_to > 0
-          ? absl::StrCat("; ask for a part that ends before (--to ", job.counted_to - 1, ")")
-          : ""));
+  return NoAnswer(job, range->words, " are not known, because from iteration ", job.counted_to,
+                  " on others may be missing: ", job.uncounted,
+                  job.counted_to > 0 ? absl::StrCat("; ask for a part that ends before (--to ",
+                                                    job.counted_to - 1, ")")
+                                     : "");
 }
 
 absl::StatusOr<PartLengths> ReadLengths(const jobs::SnapshotData& job, const IterationRange& range,
                                         Store& store) {
   if (range.first < job.engine.closed_iterations()) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "job \"", job.name, "\": the rule was learned anew at iteration ",
-        job.engine.closed_iterations(), "; of a part that begins earlier only the time is known"));
+    return NoAnswer(job, "the rule was learned anew at iteration ", job.engine.closed_iterations(),
+                    "; of a part that begins earlier only the time is known");
   }
   int64_t all = 0, without = 0;
   std::map<Key, int64_t> counts;
@@ -182,9 +179,8 @@ absl::StatusOr<PartLengths> ReadLengths(const jobs::SnapshotData& job, const Ite
   if (!status.ok()) return status;
   if (all == 0) return NoIteration(job, range);
   if (without > 0) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("job \"", job.name, "\": ", without, " of ", range.words,
-                     " have no length; of such a part only the time is known"));
+    return NoAnswer(job, without, " of ", range.words,
+                    " have no length; of such a part only the time is known");
   }
   lengths.steps = take();
   if (!job.work) return lengths;
@@ -251,9 +247,8 @@ absl::StatusOr<v1::ProjectReply> ProjectPart(const jobs::Snapshot& snapshot,
   for (const auto& [count, often] : strange) lost += count * often;
   if (timed + untimed + lost == 0) return NoIteration(job, range);
   const auto not_known = [&](int64_t count, absl::string_view what) {
-    return absl::FailedPreconditionError(absl::StrCat("job \"", job.name, "\": the time of ",
-                                                      range.words, " is not known, because ", count,
-                                                      " of them have ", what));
+    return NoAnswer(job, "the time of ", range.words, " is not known, because ", count,
+                    " of them have ", what);
   };
   if (untimed > 0 && residuals < 2) {
     return not_known(untimed, "no time of their own, and too few others have one");
