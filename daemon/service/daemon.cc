@@ -31,10 +31,7 @@ Daemon::Daemon(DaemonOptions options, std::unique_ptr<Store> store)
       connections_(store_.get(), &registry_, options_.clock),
       loop_(options_.ingest, store_.get(), &registry_, &committer_, &retention_, &connections_,
             options_.clock),
-      changes_(store_.get(), &registry_, &committer_, &retention_, options_.clock),
-      imports_(options_.store_path, store_.get(), &registry_, &retention_, options_.clock),
-      descriptions_(store_.get(), &registry_, &committer_, options_.clock),
-      backend_(store_.get(), &registry_, &committer_, &changes_, &imports_, &descriptions_,
+      backend_({*store_, registry_, committer_, retention_, *options_.clock},
                [this] { return Describe(); }) {}
 
 absl::Status Daemon::Recover() {

@@ -19,9 +19,6 @@
 #include "daemon/service/committer.h"
 #include "daemon/service/connections.h"
 #include "daemon/service/ingest_loop.h"
-#include "daemon/service/job_changes.h"
-#include "daemon/service/job_descriptions.h"
-#include "daemon/service/job_imports.h"
 #include "daemon/service/job_registry.h"
 #include "daemon/service/profiler_backend.h"
 #include "daemon/service/retention.h"
@@ -67,9 +64,6 @@ class Daemon {
   Retention retention_;
   Connections connections_;
   IngestLoop loop_;
-  JobChanges changes_;
-  JobImports imports_;
-  JobDescriptions descriptions_;
   ProfilerBackend backend_;
 };
 

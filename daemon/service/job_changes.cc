@@ -1,5 +1,7 @@
 #include "daemon/service/job_changes.h"
 
+#include <set>
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -47,46 +49,79 @@ absl::Status SetUp(const v1::PrepareJobRequest& request, int64_t monotonic_ns, j
   return job.Control(budget);
 }
 
+struct Tags {
+  std::set<std::string> wanted, added, removed;
+};
+
+absl::Status StoreCannotWrite(const DaemonParts& parts)
+    ABSL_EXCLUSIVE_LOCKS_REQUIRED(parts.registry.mutex()) {
+  return absl::UnavailableError(absl::StrCat(
+      "nothing was changed, as the store cannot be written now",
+      parts.committer.error().empty() ? "" : absl::StrCat(" (", parts.committer.error(), ")")));
+}
+
+// The job is again what it was. `former_name`: empty where it was not renamed. The next batch
+// writes over the one that is on its way to the store.
+absl::Status UndoUpdate(const DaemonParts& parts, int64_t id, const std::string& former_name,
+                        const Tags& tags) ABSL_EXCLUSIVE_LOCKS_REQUIRED(parts.registry.mutex()) {
+  SEQPOINT_ASSIGN_OR_RETURN(const auto job, parts.registry.Find(id));
+  std::set<std::string> former = job->tags();
+  for (const std::string& tag : tags.added) former.erase(tag);
+  former.insert(tags.removed.begin(), tags.removed.end());
+  if (former != job->tags()) job->SetTags(std::move(former));
+  if (former_name.empty()) return StoreCannotWrite(parts);
+  const JobRow row = job->row();
+  const auto other = parts.registry.FindRun(former_name, row.run_id);
+  if (!other.ok() || *other != nullptr) {
+    return absl::UnavailableError(absl::StrCat(
+        Title(row), " keeps its new name, which is not in the store yet: it cannot be written now ",
+        "and another job took the former name meanwhile"));
+  }
+  job->Rename(former_name);
+  return StoreCannotWrite(parts);
+}
+
 }  // namespace
 
-absl::StatusOr<int64_t> JobChanges::Prepare(const v1::PrepareJobRequest& request) {
+absl::StatusOr<int64_t> Prepare(const DaemonParts& parts, const v1::PrepareJobRequest& request) {
   JobRow row{.name = request.name(),
              .run_id = request.run_id(),
              .host = HostName(),
              .command = ClipText(request.command(), kMaxCommandBytes),
              .state = v1::JOB_STATE_WAITING,
-             .start_ns = clock_.WallNs()};
-  const int64_t now_ns = clock_.MonotonicNs();
+             .start_ns = parts.clock.WallNs()};
+  const int64_t now_ns = parts.clock.MonotonicNs();
   // It is tried with a job that nobody sees.
-  jobs::Job trial(row, registry_.job_options());
+  jobs::Job trial(row, parts.registry.job_options());
   SEQPOINT_RETURN_IF_ERROR(SetUp(request, now_ns, trial));
 
-  absl::MutexLock lock(&registry_.mutex());
-  retention_.AwaitPruned();
-  SEQPOINT_ASSIGN_OR_RETURN(const auto found, registry_.FindOrName(row));
-  const SharedJob job = found != nullptr ? found : registry_.Add(row);
+  absl::MutexLock lock(&parts.registry.mutex());
+  parts.retention.AwaitPruned();
+  SEQPOINT_ASSIGN_OR_RETURN(const auto found, parts.registry.FindOrName(row));
+  const SharedJob job = found != nullptr ? found : parts.registry.Add(row);
   SEQPOINT_RETURN_IF_ERROR(job->MayGoOn());
   SEQPOINT_RETURN_IF_ERROR(SetUp(request, now_ns, *job));
   return job->row().job_id;
 }
 
-absl::StatusOr<int64_t> JobChanges::SetHorizon(const v1::SetHorizonRequest& request) {
-  absl::MutexLock lock(&registry_.mutex());
-  SEQPOINT_ASSIGN_OR_RETURN(const auto job, registry_.Find(request.job()));
+absl::StatusOr<int64_t> ChangeHorizon(const DaemonParts& parts,
+                                      const v1::SetHorizonRequest& request) {
+  absl::MutexLock lock(&parts.registry.mutex());
+  SEQPOINT_ASSIGN_OR_RETURN(const auto job, parts.registry.Find(request.job()));
   SEQPOINT_RETURN_IF_ERROR(job->SetHorizon(request.horizon()));
   return job->row().job_id;
 }
 
-absl::StatusOr<int64_t> JobChanges::Control(const v1::ControlRequest& request) {
-  absl::MutexLock lock(&registry_.mutex());
-  SEQPOINT_ASSIGN_OR_RETURN(const auto found, registry_.Find(request.job()));
+absl::StatusOr<int64_t> ControlJob(const DaemonParts& parts, const v1::ControlRequest& request) {
+  absl::MutexLock lock(&parts.registry.mutex());
+  SEQPOINT_ASSIGN_OR_RETURN(const auto found, parts.registry.Find(request.job()));
   jobs::Job& job = *found;
   if (request.action() == v1::ControlRequest::ACTION_END_WAITING) {
     if (job.live()) {
       return absl::FailedPreconditionError(
           absl::StrCat("job \"", request.job(), "\" has live processes; it ends when they do"));
     }
-    job.EndUnused(clock_.WallNs());
+    job.EndUnused(parts.clock.WallNs());
   } else if (request.action() == v1::ControlRequest::ACTION_PROGRAM_ENDED) {
     job.EndProgram({request.launch(), request.exit_status(), request.signal()});
   } else if (const absl::Status status = job.Control(request); !status.ok()) {
@@ -95,34 +130,29 @@ absl::StatusOr<int64_t> JobChanges::Control(const v1::ControlRequest& request) {
   return job.row().job_id;
 }
 
-absl::Status JobChanges::StoreCannotWrite() const {
-  return absl::UnavailableError(
-      absl::StrCat("nothing was changed, as the store cannot be written now",
-                   committer_.error().empty() ? "" : absl::StrCat(" (", committer_.error(), ")")));
-}
-
-absl::StatusOr<v1::DeleteJobReply> JobChanges::Delete(const v1::DeleteJobRequest& request) {
-  absl::MutexLock lock(&registry_.mutex());
-  retention_.AwaitPruned();
+absl::StatusOr<v1::DeleteJobReply> Delete(const DaemonParts& parts,
+                                          const v1::DeleteJobRequest& request) {
+  absl::MutexLock lock(&parts.registry.mutex());
+  parts.retention.AwaitPruned();
   int64_t id;
   {
-    SEQPOINT_ASSIGN_OR_RETURN(const auto job, registry_.Find(request.job()));
+    SEQPOINT_ASSIGN_OR_RETURN(const auto job, parts.registry.Find(request.job()));
     if (job->live() || job->row().end_ns == 0) return NotYet(*job, "deleted", "");
     id = job->row().job_id;
   }
   // A batch on its way to the store might bring parts of the job back.
-  const auto removable = [this, id] {
-    registry_.mutex().AssertHeld();
-    const auto it = registry_.loaded().find(id);
-    return !retention_.pruning() && committer_.settled() &&
-           (it == registry_.loaded().end() || registry_.Over(*it->second));
+  const auto removable = [&] {
+    parts.registry.mutex().AssertHeld();
+    const auto it = parts.registry.loaded().find(id);
+    return !parts.retention.pruning() && parts.committer.settled() &&
+           (it == parts.registry.loaded().end() || parts.registry.Over(*it->second));
   };
-  if (!committer_.Await(kStoreTimeout, removable)) return StoreCannotWrite();
-  const auto job = registry_.Find(id);  // retention may have been faster
+  if (!parts.committer.Await(kStoreTimeout, removable)) return StoreCannotWrite(parts);
+  const auto job = parts.registry.Find(id);  // retention may have been faster
   if (!job.ok()) return job.status();
   const JobRow row = (*job)->row();
-  SEQPOINT_RETURN_IF_ERROR(store_.RemoveJob(id));
-  registry_.Remove(id);
+  SEQPOINT_RETURN_IF_ERROR(parts.store.RemoveJob(id));
+  parts.registry.Remove(id);
   spdlog::info("removed {}: asked for", Title(row));
   v1::DeleteJobReply reply;
   reply.set_job_id(absl::StrCat(id));
@@ -131,29 +161,10 @@ absl::StatusOr<v1::DeleteJobReply> JobChanges::Delete(const v1::DeleteJobRequest
   return reply;
 }
 
-// The next batch writes over the one that is on its way to the store.
-absl::Status JobChanges::UndoUpdate(int64_t id, const std::string& former_name, const Tags& tags) {
-  SEQPOINT_ASSIGN_OR_RETURN(const auto job, registry_.Find(id));
-  std::set<std::string> former = job->tags();
-  for (const std::string& tag : tags.added) former.erase(tag);
-  former.insert(tags.removed.begin(), tags.removed.end());
-  if (former != job->tags()) job->SetTags(std::move(former));
-  if (former_name.empty()) return StoreCannotWrite();
-  const JobRow row = job->row();
-  const auto other = registry_.FindRun(former_name, row.run_id);
-  if (!other.ok() || *other != nullptr) {
-    return absl::UnavailableError(absl::StrCat(
-        Title(row), " keeps its new name, which is not in the store yet: it cannot be written now ",
-        "and another job took the former name meanwhile"));
-  }
-  job->Rename(former_name);
-  return StoreCannotWrite();
-}
-
-absl::StatusOr<int64_t> JobChanges::Update(const v1::UpdateJobRequest& request) {
-  absl::MutexLock lock(&registry_.mutex());
-  retention_.AwaitPruned();
-  SEQPOINT_ASSIGN_OR_RETURN(const auto found, registry_.Find(request.job()));
+absl::StatusOr<int64_t> Update(const DaemonParts& parts, const v1::UpdateJobRequest& request) {
+  absl::MutexLock lock(&parts.registry.mutex());
+  parts.retention.AwaitPruned();
+  SEQPOINT_ASSIGN_OR_RETURN(const auto found, parts.registry.Find(request.job()));
   jobs::Job& job = *found;
   const int64_t id = job.row().job_id;
   if (!job.refused().empty()) return absl::FailedPreconditionError(job.refused());
@@ -180,7 +191,7 @@ absl::StatusOr<int64_t> JobChanges::Update(const v1::UpdateJobRequest& request) 
       return NotYet(job, "renamed", ", and its processes know it by its name");
     }
     SEQPOINT_ASSIGN_OR_RETURN(const auto other,
-                              registry_.FindRun(request.name(), job.row().run_id));
+                              parts.registry.FindRun(request.name(), job.row().run_id));
     if (other != nullptr) {
       return absl::AlreadyExistsError(
           absl::StrCat("name: there is ", Title(other->row()), " already; choose another name"));
@@ -189,7 +200,7 @@ absl::StatusOr<int64_t> JobChanges::Update(const v1::UpdateJobRequest& request) 
     job.Rename(request.name());
   }
   if (tags.wanted != job.tags()) job.SetTags(tags.wanted);
-  if (!committer_.AwaitNext(kStoreTimeout)) return UndoUpdate(id, former_name, tags);
+  if (!parts.committer.AwaitNext(kStoreTimeout)) return UndoUpdate(parts, id, former_name, tags);
   return id;
 }
 

@@ -2,6 +2,7 @@
 
 #include <filesystem>
 #include <memory>
+#include <string>
 #include <string_view>
 #include <system_error>
 #include <utility>
@@ -12,6 +13,7 @@
 #include "daemon/queries/log_import.h"
 #include "daemon/queries/store_import.h"
 #include "daemon/queries/trace_import.h"
+#include "daemon/traces/stored_trace.h"
 #include "daemon/traces/trace_reader.h"
 #include "spdlog/spdlog.h"
 
@@ -61,42 +63,45 @@ class TraceFiles {
   std::unique_ptr<traces::TraceReader> reader_;
 };
 
-}  // namespace
-
-absl::Status JobImports::CheckRoom(uint64_t needed, const char* what) const {
+// A store that is full cannot even be emptied: what does not fit is not begun.
+absl::Status CheckRoom(const std::string& store_path, uint64_t needed, const char* what) {
   std::error_code error;
-  const auto space =
-      std::filesystem::space(std::filesystem::path(store_path_).parent_path(), error);
+  const auto space = std::filesystem::space(std::filesystem::path(store_path).parent_path(), error);
   if (error || needed <= space.available) return absl::OkStatus();
   return absl::ResourceExhaustedError(
       absl::StrCat("the ", what, " need", std::string_view(what) == "traces" ? "" : "s", " about ",
-                   needed >> 20, " MiB beside ", store_path_, ", where ", space.available >> 20,
+                   needed >> 20, " MiB beside ", store_path, ", where ", space.available >> 20,
                    " MiB are free; make room, or import a part of it"));
 }
 
-absl::StatusOr<int64_t> JobImports::Add(JobRow row, const jobs::ImportedRun& run,
-                                        const std::vector<traces::RecordedTrace>& traces) {
+absl::StatusOr<int64_t> Add(const DaemonParts& parts, JobRow row, const jobs::ImportedRun& run,
+                            const std::vector<traces::RecordedTrace>& traces)
+    ABSL_LOCKS_EXCLUDED(parts.registry.mutex()) {
   {
-    absl::MutexLock lock(&registry_.mutex());
-    retention_.AwaitPruned();  // it must know what to keep
-    SEQPOINT_RETURN_IF_ERROR(registry_.BeginImport(row));
+    absl::MutexLock lock(&parts.registry.mutex());
+    parts.retention.AwaitPruned();  // it must know what to keep
+    SEQPOINT_RETURN_IF_ERROR(parts.registry.BeginImport(row));
   }
-  auto job = queries::StoreImport(store_, row, run, registry_.job_options(), traces);
-  absl::MutexLock lock(&registry_.mutex());
-  registry_.EndImport(row, job.ok() ? SharedJob(*std::move(job)) : nullptr);
+  auto job = queries::StoreImport(parts.store, row, run, parts.registry.job_options(), traces);
+  absl::MutexLock lock(&parts.registry.mutex());
+  parts.registry.EndImport(row, job.ok() ? SharedJob(*std::move(job)) : nullptr);
   if (!job.ok()) return job.status();
   spdlog::info("job {}@{} imported: {} iterations", row.name, row.run_id, run.iterations.size());
   return row.job_id;
 }
 
-absl::StatusOr<int64_t> JobImports::ImportLog(const v1::ImportJobRequest& request) {
-  SEQPOINT_ASSIGN_OR_RETURN(const auto run, queries::ReadImport(request, clock_.WallNs()));
-  SEQPOINT_RETURN_IF_ERROR(CheckRoom(run.iterations.size() * kStoredBytesPerIteration, "log"));
-  return Add({.name = request.name(), .run_id = request.run_id()}, run, {});
+}  // namespace
+
+absl::StatusOr<int64_t> ImportLog(const DaemonParts& parts, const v1::ImportJobRequest& request) {
+  SEQPOINT_ASSIGN_OR_RETURN(const auto run, queries::ReadImport(request, parts.clock.WallNs()));
+  SEQPOINT_RETURN_IF_ERROR(
+      CheckRoom(parts.store.path(), run.iterations.size() * kStoredBytesPerIteration, "log"));
+  return Add(parts, {.name = request.name(), .run_id = request.run_id()}, run, {});
 }
 
-absl::StatusOr<JobImports::ImportedTraces> JobImports::ImportTraces(
-    absl::FunctionRef<absl::StatusOr<bool>(v1::ImportTraceRequest*)> next) {
+absl::StatusOr<int64_t> ImportTraces(
+    const DaemonParts& parts, absl::FunctionRef<absl::StatusOr<bool>(v1::ImportTraceRequest*)> next,
+    std::vector<v1::ImportedTrace>* described) {
   v1::ImportTraceRequest message;
   JobRow row;
   std::string marker;
@@ -112,14 +117,15 @@ absl::StatusOr<JobImports::ImportedTraces> JobImports::ImportTraces(
   }
   SEQPOINT_ASSIGN_OR_RETURN(auto files, received.Finish());
   SEQPOINT_ASSIGN_OR_RETURN(auto import,
-                            queries::ReadTraces(std::move(files), marker, clock_.WallNs()));
+                            queries::ReadTraces(std::move(files), marker, parts.clock.WallNs()));
   size_t elements = 0;
   for (const traces::RecordedTrace& trace : import.traces) {
     elements += trace.trace.calls.size() + trace.trace.works.size() + trace.trace.spans.size();
   }
-  SEQPOINT_RETURN_IF_ERROR(CheckRoom(elements * kStoredBytesPerElement, "traces"));
-  SEQPOINT_ASSIGN_OR_RETURN(const auto id, Add(std::move(row), import.run, import.traces));
-  return ImportedTraces{id, std::move(import.described)};
+  SEQPOINT_RETURN_IF_ERROR(
+      CheckRoom(parts.store.path(), elements * kStoredBytesPerElement, "traces"));
+  *described = std::move(import.described);
+  return Add(parts, std::move(row), import.run, import.traces);
 }
 
 }  // namespace seqpoint::service

@@ -2,6 +2,7 @@
 
 #include <new>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "daemon/base/status_macros.h"
@@ -20,12 +21,12 @@
 #include "daemon/queries/run_part.h"
 #include "daemon/queries/seqpoints.h"
 #include "daemon/queries/what_if.h"
+#include "daemon/service/job_changes.h"
+#include "daemon/service/job_imports.h"
 #include "spdlog/spdlog.h"
 
 namespace seqpoint::service {
 namespace {
-
-using Detail = JobDescriptions::Detail;
 
 // Both, where there are two.
 std::string Join(const std::string& first, absl::string_view second) {
@@ -47,55 +48,43 @@ auto WithMemory(const char* what, const Ask& ask) -> decltype(ask()) {
 
 }  // namespace
 
-ProfilerBackend::ProfilerBackend(Store* store, JobRegistry* registry, Committer* committer,
-                                 JobChanges* changes, JobImports* imports,
-                                 JobDescriptions* descriptions,
-                                 std::function<v1::GetDaemonReply()> describe_daemon)
-    : store_(*store),
-      registry_(*registry),
-      committer_(*committer),
-      changes_(*changes),
-      imports_(*imports),
-      descriptions_(*descriptions),
-      describe_daemon_(std::move(describe_daemon)),
-      recorded_runs_(store) {}
-
 absl::StatusOr<v1::GetDaemonReply> ProfilerBackend::GetDaemon(const v1::GetDaemonRequest&) {
   v1::GetDaemonReply reply = describe_daemon_();
-  if (const auto bytes = store_.Bytes(); bytes.ok()) reply.set_store_bytes(*bytes);
-  absl::MutexLock lock(&registry_.mutex());
-  reply.set_jobs(static_cast<int32_t>(registry_.loaded().size() + registry_.stored().size()));
-  reply.set_error(Join(committer_.error(), store_.damage()));
+  if (const auto bytes = parts_.store.Bytes(); bytes.ok()) reply.set_store_bytes(*bytes);
+  absl::MutexLock lock(&parts_.registry.mutex());
+  reply.set_jobs(
+      static_cast<int32_t>(parts_.registry.loaded().size() + parts_.registry.stored().size()));
+  reply.set_error(Join(parts_.committer.error(), parts_.store.damage()));
   return reply;
 }
 
 absl::StatusOr<v1::PrepareJobReply> ProfilerBackend::PrepareJob(
     const v1::PrepareJobRequest& request) {
-  return ReplyWith<v1::PrepareJobReply>(changes_.Prepare(request));
+  return ReplyWith<v1::PrepareJobReply>(Prepare(parts_, request));
 }
 
 absl::StatusOr<v1::ListJobsReply> ProfilerBackend::ListJobs(const v1::ListJobsRequest& request) {
-  return descriptions_.List(request);
+  return List(parts_, request);
 }
 
 absl::StatusOr<v1::GetJobReply> ProfilerBackend::GetJob(const v1::GetJobRequest& request) {
   int64_t id;
   {
-    absl::MutexLock lock(&registry_.mutex());
-    SEQPOINT_ASSIGN_OR_RETURN(const auto job, registry_.Find(request.job()));
+    absl::MutexLock lock(&parts_.registry.mutex());
+    SEQPOINT_ASSIGN_OR_RETURN(const auto job, parts_.registry.Find(request.job()));
     id = job->row().job_id;
   }
   v1::GetJobReply reply;
-  SEQPOINT_ASSIGN_OR_RETURN(*reply.mutable_job(), descriptions_.Describe(id, Detail::kHistogram));
+  SEQPOINT_ASSIGN_OR_RETURN(*reply.mutable_job(), Describe(parts_, id, Detail::kHistogram));
   return reply;
 }
 
 absl::StatusOr<v1::DeleteJobReply> ProfilerBackend::DeleteJob(const v1::DeleteJobRequest& request) {
-  return changes_.Delete(request);
+  return Delete(parts_, request);
 }
 
 absl::StatusOr<v1::UpdateJobReply> ProfilerBackend::UpdateJob(const v1::UpdateJobRequest& request) {
-  return ReplyWith<v1::UpdateJobReply>(changes_.Update(request));
+  return ReplyWith<v1::UpdateJobReply>(Update(parts_, request));
 }
 
 absl::StatusOr<v1::Job> ProfilerBackend::WaitForJob(const std::string& name,
@@ -103,23 +92,24 @@ absl::StatusOr<v1::Job> ProfilerBackend::WaitForJob(const std::string& name,
                                                     absl::Duration timeout) {
   int64_t id;
   {
-    absl::MutexLock lock(&registry_.mutex());
-    SEQPOINT_ASSIGN_OR_RETURN(const auto job, registry_.Find(name));
+    absl::MutexLock lock(&parts_.registry.mutex());
+    SEQPOINT_ASSIGN_OR_RETURN(const auto job, parts_.registry.Find(name));
     id = job->row().job_id;
     const auto changed = [this, id, after_generation] {
-      registry_.mutex().AssertReaderHeld();
-      const auto it = registry_.loaded().find(id);
-      if (it == registry_.loaded().end()) return registry_.RowOf(id) == nullptr;  // removed
+      parts_.registry.mutex().AssertReaderHeld();
+      const auto it = parts_.registry.loaded().find(id);
+      if (it == parts_.registry.loaded().end())
+        return parts_.registry.RowOf(id) == nullptr;  // removed
       return it->second->generation() > after_generation;
     };
-    if (!committer_.Await(timeout, changed)) {
+    if (!parts_.committer.Await(timeout, changed)) {
       return absl::DeadlineExceededError("the job did not change");
     }
-    if (!registry_.loaded().contains(id)) {
+    if (!parts_.registry.loaded().contains(id)) {
       return absl::NotFoundError(absl::StrCat("job ", id, " was removed"));
     }
   }
-  return descriptions_.Describe(id, Detail::kProcesses);
+  return Describe(parts_, id, Detail::kProcesses);
 }
 
 absl::StatusOr<ProfilerBackend::SharedSnapshot> ProfilerBackend::Take(std::string_view name,
@@ -127,16 +117,15 @@ absl::StatusOr<ProfilerBackend::SharedSnapshot> ProfilerBackend::Take(std::strin
                                                                       v1::Job* description) {
   int64_t id;
   {
-    absl::MutexLock lock(&registry_.mutex());
-    SEQPOINT_ASSIGN_OR_RETURN(const auto job, registry_.Find(name));
+    absl::MutexLock lock(&parts_.registry.mutex());
+    SEQPOINT_ASSIGN_OR_RETURN(const auto job, parts_.registry.Find(name));
     if (description == nullptr) return job->TakeSnapshot(horizon);
     id = job->row().job_id;
   }
   absl::StatusOr<SharedSnapshot> snapshot;
-  SEQPOINT_ASSIGN_OR_RETURN(*description,
-                            descriptions_.Describe(id, Detail::kList, [&](jobs::Job& job) {
-                              snapshot = job.TakeSnapshot(horizon);
-                            }));
+  SEQPOINT_ASSIGN_OR_RETURN(*description, Describe(parts_, id, Detail::kList, [&](jobs::Job& job) {
+    snapshot = job.TakeSnapshot(horizon);
+  }));
   return snapshot;
 }
 
@@ -147,11 +136,11 @@ absl::StatusOr<ProfilerBackend::SharedSnapshot> ProfilerBackend::TakePart(std::s
   SEQPOINT_ASSIGN_OR_RETURN(const auto whole, Take(name, nullptr, description));
   const jobs::SnapshotData& data = whole->data();
   SEQPOINT_ASSIGN_OR_RETURN(const auto range, queries::CountedRangeOf(part, data));
-  SEQPOINT_RETURN_IF_ERROR(committer_.AwaitStored(data.job_id));
-  SEQPOINT_ASSIGN_OR_RETURN(auto lengths, queries::ReadLengths(data, range, store_));
+  SEQPOINT_RETURN_IF_ERROR(parts_.committer.AwaitStored(data.job_id));
+  SEQPOINT_ASSIGN_OR_RETURN(auto lengths, queries::ReadLengths(data, range, parts_.store));
   *words = range.words;
-  absl::MutexLock lock(&registry_.mutex());
-  SEQPOINT_ASSIGN_OR_RETURN(const auto job, registry_.Find(data.job_id));
+  absl::MutexLock lock(&parts_.registry.mutex());
+  SEQPOINT_ASSIGN_OR_RETURN(const auto job, parts_.registry.Find(data.job_id));
   return job->TakePartSnapshot(std::move(lengths.steps), std::move(lengths.work));
 }
 
@@ -159,7 +148,7 @@ absl::StatusOr<v1::GetSeqPointsReply> ProfilerBackend::GetSeqPoints(
     const v1::GetSeqPointsRequest& request) {
   SEQPOINT_ASSIGN_OR_RETURN(const auto snapshot, Take(request.job()));
   if (const auto& data = snapshot->data(); data.imported && !data.traced()) {
-    return queries::SeqPointsOfImport(data, store_);
+    return queries::SeqPointsOfImport(data, parts_.store);
   }
   return queries::GetSeqPoints(*snapshot);
 }
@@ -167,8 +156,8 @@ absl::StatusOr<v1::GetSeqPointsReply> ProfilerBackend::GetSeqPoints(
 absl::StatusOr<v1::ListIterationsReply> ProfilerBackend::ListIterations(
     const v1::ListIterationsRequest& request) {
   SEQPOINT_ASSIGN_OR_RETURN(const auto snapshot, Take(request.job()));
-  const absl::Status stored = committer_.AwaitStored(snapshot->data().job_id);
-  auto reply = queries::ListIterations(snapshot->data(), request, store_);
+  const absl::Status stored = parts_.committer.AwaitStored(snapshot->data().job_id);
+  auto reply = queries::ListIterations(snapshot->data(), request, parts_.store);
   if (reply.ok()) reply->set_message(std::string(stored.message()));
   return reply;
 }
@@ -180,9 +169,9 @@ absl::StatusOr<v1::ProjectReply> ProfilerBackend::Project(const v1::ProjectReque
     SEQPOINT_ASSIGN_OR_RETURN(const auto snapshot, Take(request.job(), nullptr, &job));
     const jobs::SnapshotData& data = snapshot->data();
     SEQPOINT_ASSIGN_OR_RETURN(const auto range, queries::CountedRangeOf(request.part(), data));
-    SEQPOINT_RETURN_IF_ERROR(committer_.AwaitStored(data.job_id));
-    SEQPOINT_ASSIGN_OR_RETURN(auto reply,
-                              queries::ProjectPart(*snapshot, range, request.confidence(), store_));
+    SEQPOINT_RETURN_IF_ERROR(parts_.committer.AwaitStored(data.job_id));
+    SEQPOINT_ASSIGN_OR_RETURN(
+        auto reply, queries::ProjectPart(*snapshot, range, request.confidence(), parts_.store));
     *reply.mutable_job() = std::move(job);
     return reply;
   }
@@ -194,7 +183,7 @@ absl::StatusOr<v1::GetCountersReply> ProfilerBackend::GetCounters(
   const auto ask = [&](const jobs::Snapshot& job) -> absl::StatusOr<v1::GetCountersReply> {
     SEQPOINT_ASSIGN_OR_RETURN(auto reply, queries::GetCounters(job, request));
     SEQPOINT_ASSIGN_OR_RETURN(const auto range, queries::RangeOf(request.part(), job.data()));
-    SEQPOINT_RETURN_IF_ERROR(queries::AddMeasuredIterations(job, range, store_, &reply));
+    SEQPOINT_RETURN_IF_ERROR(queries::AddMeasuredIterations(job, range, parts_.store, &reply));
     return reply;
   };
   return AskFor(request, ask);
@@ -221,38 +210,38 @@ absl::StatusOr<v1::CompareReply> ProfilerBackend::Compare(const v1::CompareReque
                                                    "\" are the same job; give two"));
   }
   for (const int64_t id : {base->data().job_id, other->data().job_id}) {
-    SEQPOINT_RETURN_IF_ERROR(committer_.AwaitStored(id));
+    SEQPOINT_RETURN_IF_ERROR(parts_.committer.AwaitStored(id));
   }
-  return queries::Compare(*base, *other, request, store_);
+  return queries::Compare(*base, *other, request, parts_.store);
 }
 
 absl::Status ProfilerBackend::Export(const v1::ExportRequest& request,
                                      absl::FunctionRef<bool(std::string_view)> write) {
   SEQPOINT_ASSIGN_OR_RETURN(const auto snapshot, Take(request.job()));
   const jobs::SnapshotData& data = snapshot->data();
-  SEQPOINT_RETURN_IF_ERROR(committer_.AwaitStored(data.job_id));
+  SEQPOINT_RETURN_IF_ERROR(parts_.committer.AwaitStored(data.job_id));
   if (request.format() == v1::ExportRequest::FORMAT_REPLAY) {
     return WithMemory("replay", [&] {
       const auto run = recorded_runs_.Read(*snapshot, [&] { return !write({}); });
-      return run.ok() ? queries::ExportReplay(data, **run, store_, write) : run.status();
+      return run.ok() ? queries::ExportReplay(data, **run, parts_.store, write) : run.status();
     });
   }
   const absl::Status written = request.format() == v1::ExportRequest::FORMAT_CHROME
-                                   ? queries::ExportChrome(store_, data, write)
-                                   : queries::ExportCsv(store_, data, write);
-  absl::MutexLock lock(&registry_.mutex());
-  if (!written.ok() || registry_.RowOf(data.job_id) != nullptr) return written;
+                                   ? queries::ExportChrome(parts_.store, data, write)
+                                   : queries::ExportCsv(parts_.store, data, write);
+  absl::MutexLock lock(&parts_.registry.mutex());
+  if (!written.ok() || parts_.registry.RowOf(data.job_id) != nullptr) return written;
   return absl::NotFoundError(absl::StrCat(
       "job ", data.job_id, " was removed while it was written; the file is not whole"));
 }
 
 absl::StatusOr<v1::SetHorizonReply> ProfilerBackend::SetHorizon(
     const v1::SetHorizonRequest& request) {
-  return ReplyWith<v1::SetHorizonReply>(changes_.SetHorizon(request));
+  return ReplyWith<v1::SetHorizonReply>(ChangeHorizon(parts_, request));
 }
 
 absl::StatusOr<v1::ControlReply> ProfilerBackend::Control(const v1::ControlRequest& request) {
-  return ReplyWith<v1::ControlReply>(changes_.Control(request));
+  return ReplyWith<v1::ControlReply>(ControlJob(parts_, request));
 }
 
 absl::StatusOr<v1::AnalyzeReply> ProfilerBackend::Analyze(const v1::AnalyzeRequest& request) {
@@ -260,16 +249,16 @@ absl::StatusOr<v1::AnalyzeReply> ProfilerBackend::Analyze(const v1::AnalyzeReque
 }
 
 absl::StatusOr<v1::ImportJobReply> ProfilerBackend::ImportJob(const v1::ImportJobRequest& request) {
-  return ReplyWith<v1::ImportJobReply>(imports_.ImportLog(request));
+  return ReplyWith<v1::ImportJobReply>(ImportLog(parts_, request));
 }
 
 absl::StatusOr<v1::ImportTraceReply> ProfilerBackend::ImportTrace(
     absl::FunctionRef<absl::StatusOr<bool>(v1::ImportTraceRequest*)> next) {
-  auto imported = WithMemory("import", [&] { return imports_.ImportTraces(next); });
-  if (!imported.ok()) return imported.status();
-  auto reply = ReplyWith<v1::ImportTraceReply>(imported->job_id);
+  std::vector<v1::ImportedTrace> traces;
+  auto reply = ReplyWith<v1::ImportTraceReply>(
+      WithMemory("import", [&] { return ImportTraces(parts_, next, &traces); }));
   if (!reply.ok()) return reply;
-  for (v1::ImportedTrace& trace : imported->traces) *reply->add_traces() = std::move(trace);
+  reply->mutable_traces()->Add(traces.begin(), traces.end());
   return reply;
 }
 
@@ -277,7 +266,7 @@ absl::StatusOr<v1::ReplayReply> ProfilerBackend::Replay(const v1::ReplayRequest&
                                                         absl::FunctionRef<bool()> cancelled) {
   SEQPOINT_ASSIGN_OR_RETURN(const auto snapshot, Take(request.job()));
   const jobs::SnapshotData& data = snapshot->data();
-  const absl::Status stored = committer_.AwaitStored(data.job_id);
+  const absl::Status stored = parts_.committer.AwaitStored(data.job_id);
   auto reply = WithMemory("replay", [&]() -> absl::StatusOr<v1::ReplayReply> {
     SEQPOINT_ASSIGN_OR_RETURN(const auto run, recorded_runs_.Read(*snapshot, cancelled));
     return queries::Replay(data, *run, cancelled);
@@ -293,7 +282,7 @@ absl::StatusOr<v1::WhatIfReply> ProfilerBackend::WhatIf(const v1::WhatIfRequest&
       const auto snapshot,
       Take(request.job(), request.has_horizon() ? &request.horizon() : nullptr, &job));
   SEQPOINT_ASSIGN_OR_RETURN(const auto changes, queries::ParseChanges(request));
-  const absl::Status stored = committer_.AwaitStored(snapshot->data().job_id);
+  const absl::Status stored = parts_.committer.AwaitStored(snapshot->data().job_id);
   auto reply = WithMemory("what-if", [&]() -> absl::StatusOr<v1::WhatIfReply> {
     SEQPOINT_ASSIGN_OR_RETURN(const auto run, recorded_runs_.Read(*snapshot, cancelled));
     return queries::WhatIf(*snapshot, *run, changes, request, cancelled);
@@ -311,10 +300,10 @@ absl::StatusOr<v1::GetPlaylistReply> ProfilerBackend::GetPlaylist(
                                          .target_error = request.target_error(),
                                          .confidence = request.confidence()};
   const jobs::SnapshotData& data = snapshot->data();
-  if (data.imported) return queries::PlaylistOfImport(data, options, store_);
+  if (data.imported) return queries::PlaylistOfImport(data, options, parts_.store);
   SEQPOINT_ASSIGN_OR_RETURN(const auto playlist, queries::MakePlaylist(*snapshot, options));
-  const absl::Status stored = committer_.AwaitStored(data.job_id);
-  auto reply = queries::WithIterations(playlist, store_);
+  const absl::Status stored = parts_.committer.AwaitStored(data.job_id);
+  auto reply = queries::WithIterations(playlist, parts_.store);
   if (reply.ok()) reply->set_message(Join(reply->message(), stored.message()));
   return reply;
 }

@@ -1,6 +1,6 @@
 // ProfilerBackend: the Profiler service's calls on the jobs of this daemon. Each finds its job,
 // takes a snapshot of it, and lets queries/ compute the reply without the lock; what changes a job
-// goes to JobChanges and JobImports.
+// is in job_changes.h and job_imports.h.
 //
 // Threading: thread-safe.
 // Ownership: keeps pointers to the parts of the daemon.
@@ -21,21 +21,16 @@
 #include "daemon/jobs/snapshot.h"
 #include "daemon/queries/recorded_runs.h"
 #include "daemon/service/backend.h"
-#include "daemon/service/committer.h"
-#include "daemon/service/job_changes.h"
+#include "daemon/service/daemon_parts.h"
 #include "daemon/service/job_descriptions.h"
-#include "daemon/service/job_imports.h"
-#include "daemon/service/job_registry.h"
-#include "daemon/store/store.h"
 
 namespace seqpoint::service {
 
 class ProfilerBackend : public Backend {
  public:
   // `describe_daemon`: GetDaemon's reply but for jobs and the store's errors.
-  ProfilerBackend(Store* store, JobRegistry* registry, Committer* committer, JobChanges* changes,
-                  JobImports* imports, JobDescriptions* descriptions,
-                  std::function<v1::GetDaemonReply()> describe_daemon);
+  ProfilerBackend(const DaemonParts& parts, std::function<v1::GetDaemonReply()> describe_daemon)
+      : parts_(parts), describe_daemon_(std::move(describe_daemon)), recorded_runs_(&parts.store) {}
 
   absl::StatusOr<v1::GetDaemonReply> GetDaemon(const v1::GetDaemonRequest& request) override;
   absl::StatusOr<v1::PrepareJobReply> PrepareJob(const v1::PrepareJobRequest& request) override;
@@ -76,11 +71,11 @@ class ProfilerBackend : public Backend {
   // `description`, unless it is null, becomes the job as it is in the snapshot.
   absl::StatusOr<SharedSnapshot> Take(std::string_view name, const v1::Horizon* horizon = nullptr,
                                       v1::Job* description = nullptr)
-      ABSL_LOCKS_EXCLUDED(registry_.mutex());
+      ABSL_LOCKS_EXCLUDED(parts_.registry.mutex());
   // A snapshot for a part of the iterations, as they are in the store; `words` says which part.
   absl::StatusOr<SharedSnapshot> TakePart(std::string_view name, const v1::Part& part,
                                           std::string* words, v1::Job* description)
-      ABSL_LOCKS_EXCLUDED(registry_.mutex());
+      ABSL_LOCKS_EXCLUDED(parts_.registry.mutex());
   // Asks a snapshot for the request's part, or with its horizon. The reply has the job as it is in
   // the snapshot, and which part it is of.
   template <typename Request, typename Ask>
@@ -103,17 +98,11 @@ class ProfilerBackend : public Backend {
   absl::StatusOr<Reply> ReplyWith(absl::StatusOr<int64_t> id) {
     if (!id.ok()) return id.status();
     Reply reply;
-    SEQPOINT_ASSIGN_OR_RETURN(*reply.mutable_job(),
-                              descriptions_.Describe(*id, JobDescriptions::Detail::kProcesses));
+    SEQPOINT_ASSIGN_OR_RETURN(*reply.mutable_job(), Describe(parts_, *id, Detail::kProcesses));
     return reply;
   }
 
-  Store& store_;
-  JobRegistry& registry_;
-  Committer& committer_;
-  JobChanges& changes_;
-  JobImports& imports_;
-  JobDescriptions& descriptions_;
+  const DaemonParts parts_;
   const std::function<v1::GetDaemonReply()> describe_daemon_;
   queries::RecordedRuns recorded_runs_;
 };
