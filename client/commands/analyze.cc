@@ -50,12 +50,7 @@ std::string SpeedupText(const v1::Estimate& e) {
 
 // One way in which the run's cost can be known, and how well.
 std::string PointsText(const v1::AnalyzeReply& reply, const std::string& unit) {
-  Table table({{"LENGTH", Table::kRight},
-               {"MEASURE", Table::kRight},
-               {"ITERATIONS", Table::kRight},
-               {"SHARE", Table::kRight},
-               {"TIME", Table::kRight},
-               {"NOISE", Table::kRight}});
+  Table table({">LENGTH", ">MEASURE", ">ITERATIONS", ">SHARE", ">TIME", ">NOISE"});
   for (const v1::AnalyzedPoint& p : reply.points()) {
     table.AddRow({FormatLengths(p.lengths()), absl::StrCat(p.measurements(), "x"),
                   absl::StrFormat("%.1f", p.weight()),
@@ -131,7 +126,7 @@ std::string AnalysisText(const Analysis& analysis, const AnalyzeOptions& options
                     " of the variance of time\n");
   }
   for (const std::string& message : reply.messages()) {
-    text += Wrap("note:       ", message, kTextColumns);
+    text += Wrap("note:       ", message);
   }
   if (reply.points_size() > 0) {
     int measurements = 0;
@@ -247,21 +242,15 @@ void AddAnalyze(CLI::App* app, Context* context) {
                                         "lengths stand for all others, and how well.",
                                         &AnalyzeLog);
   LogOptions* log = &options->asked.log;
-  command->add_option("LOG", log->path, "CSV (or .gz) with a header; a row is an iteration")
-      ->required()
-      ->type_name("FILE");
+  AddValue(command, "LOG FILE", &log->path, "CSV (or .gz) with a header; a row is an iteration")
+      ->required();
   AddLogColumns(command, log, "Options");
   options->points.AddTo(command);
-  command
-      ->add_option("--playlist", options->playlist,
-                   "write the points to this file, as `seqpoint playlist` does; \"-\": to standard "
-                   "output, instead of the answer")
-      ->type_name("FILE");
-  command
-      ->add_option(
-          "--against", options->asked.against,
-          "a log of the same work on another machine, with the same columns; shows the speedup")
-      ->type_name("FILE");
+  AddValue(command, "--playlist FILE", &options->playlist,
+           "write the points to this file, as `seqpoint playlist` does; \"-\": to standard "
+           "output, instead of the answer");
+  AddValue(command, "--against FILE", &options->asked.against,
+           "a log of the same work on another machine, with the same columns; shows the speedup");
   options->horizon.AddTo(command);
   command->footer(kAnalyzeHelp);
 }

@@ -118,16 +118,14 @@ std::string DifferenceLine(const v1::CompareReply& reply) {
                 absl::StrCat(Signed(difference.value(), "ns"), ", ",
                              absl::StrFormat("%+.2f %%", 100 * difference.value() / base),
                              "; no difference proven: two runs of the same work may be as far ",
-                             "apart by chance (", Interval(difference, "ns"), ")"),
-                kTextColumns);
+                             "apart by chance (", Interval(difference, "ns"), ")"));
   }
   std::string text =
       Wrap("difference: ",
            absl::StrCat(reply.other().name(), " took ",
                         FormatQuantity(std::abs(difference.value()), "ns"), " (",
                         absl::StrFormat("%.2f %%", 100 * std::abs(difference.value()) / base), ") ",
-                        difference.value() > 0 ? "longer" : "less"),
-           kTextColumns);
+                        difference.value() > 0 ? "longer" : "less"));
   if (!reply.has_main_cause()) {
     return absl::StrCat(text, "cause:      none of the parts is proven\n");
   }
@@ -137,17 +135,13 @@ std::string DifferenceLine(const v1::CompareReply& reply) {
       Wrap("cause:      ",
            absl::StrCat(WhatItIs(cause), ": ", Signed(cause.duration_ns().value(), "ns"), ", ",
                         Percent(cause.share().value()), " of the difference (",
-                        Percent(cause.share().low()), " to ", Percent(cause.share().high()), ")"),
-           kTextColumns));
+                        Percent(cause.share().low()), " to ", Percent(cause.share().high()), ")")));
 }
 
 std::string Counters(const v1::CompareReply& reply, int width) {
   if (reply.counters().empty()) return "";
-  Table table({{"METRIC"},
-               {"FIRST", Table::kRight},
-               {"SECOND", Table::kRight},
-               {"AT EQUAL LENGTHS", Table::kRight},
-               {FormatConfidence(reply.confidence()) + " INTERVAL"}});
+  Table table({"METRIC", ">FIRST", ">SECOND", ">AT EQUAL LENGTHS",
+               FormatConfidence(reply.confidence()) + " INTERVAL"});
   for (const v1::ComparedCounter& counter : reply.counters()) {
     const v1::Estimate& d = counter.difference_at_equal_lengths();
     const double base = counter.base_at_equal_lengths().value();
@@ -172,14 +166,9 @@ void CompareOptions::AddTo(CLI::App* command) {
       ->check(Name())
       ->required();
   command->add_option("OTHER", other, "the second job")->check(Name())->required();
-  command
-      ->add_option("--confidence", confidence,
-                   "probability that the interval holds the truth; default 95%")
-      ->transform(Share())
-      ->type_name("SHARE");
-  command->add_option("--limit", limit, "how many kernels; default 10")
-      ->transform(WholeNumber(1, kMostRows))
-      ->type_name("N");
+  AddValue(command, "--confidence SHARE", &confidence,
+           "probability that the interval holds the truth; default 95%", Share());
+  AddValue(command, "--limit N", &limit, "how many kernels; default 10", WholeNumber(1, kMostRows));
   command->add_flag("--all", all, "all kernels");
   part.AddTo(command);
 }
@@ -200,15 +189,11 @@ std::string CompareText(v1::CompareReply reply, int width) {
       absl::StrCat(RunLine("first:      ", reply.base()), RunLine("second:     ", reply.other()));
   if (!reply.not_known().empty()) {
     return absl::StrCat(
-        text,
-        Wrap("difference: ", absl::StrCat("not known, because ", reply.not_known()), kTextColumns));
+        text, Wrap("difference: ", absl::StrCat("not known, because ", reply.not_known())));
   }
   absl::StrAppend(&text, DifferenceLine(reply), "\n");
-  Table table({{"TIME", Table::kRight},
-               {FormatConfidence(reply.confidence()) + " INTERVAL"},
-               {"SHARE", Table::kRight},
-               {"KERNEL TIME", Table::kRight},
-               {"PART"}});
+  Table table({">TIME", FormatConfidence(reply.confidence()) + " INTERVAL", ">SHARE",
+               ">KERNEL TIME", "PART"});
   for (const v1::DifferencePart& part : reply.parts()) {
     AddPart(part, "", &table);
     if (part.cause() != v1::DIFFERENCE_CAUSE_COST) continue;
@@ -217,7 +202,7 @@ std::string CompareText(v1::CompareReply reply, int width) {
   absl::StrAppend(&text, table.ToString(width));
   absl::StrAppend(&text, Counters(reply, width), "\n");
   const auto note = [&](const std::string& message) {
-    if (!message.empty()) text += Wrap("note: ", message, kTextColumns);
+    if (!message.empty()) text += Wrap("note: ", message);
   };
   if (!reply.not_comparable().empty()) {
     note(absl::StrCat("lengths and cost are not told apart, because ", reply.not_comparable()));

@@ -14,22 +14,18 @@ namespace seqpoint::client {
 void Context::AddTo(CLI::App* app) {
   app_ = app;
   app->add_flag("--json", json_, "print the reply as protobuf JSON");
-  app->add_option("--socket", connect_.socket_path, "the daemon's api.sock")->type_name("PATH");
+  AddValue(app, "--socket PATH", &connect_.socket_path, "the daemon's api.sock");
   app->add_flag_callback(
       "--no-start", [this] { connect_.start_private = false; },
       "do not start a private daemon when none answers");
   auto* server =
-      app->add_option("--server", connect_.server, "host:port of a remote daemon, over TLS")
-          ->type_name("ADDRESS");
-  app->add_option("--ca", connect_.ca_file, "PEM file of the certificate authority to trust")
-      ->type_name("FILE")
+      AddValue(app, "--server ADDRESS", &connect_.server, "host:port of a remote daemon, over TLS");
+  AddValue(app, "--ca FILE", &connect_.ca_file, "PEM file of the certificate authority to trust")
       ->needs(server);
-  auto* certificate =
-      app->add_option("--cert", connect_.certificate_file, "PEM file of the client's certificate")
-          ->type_name("FILE")
-          ->needs(server);
-  app->add_option("--key", connect_.key_file, "PEM file of the client's key")
-      ->type_name("FILE")
+  auto* certificate = AddValue(app, "--cert FILE", &connect_.certificate_file,
+                               "PEM file of the client's certificate")
+                          ->needs(server);
+  AddValue(app, "--key FILE", &connect_.key_file, "PEM file of the client's key")
       ->needs(certificate);
 }
 

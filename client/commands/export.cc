@@ -47,13 +47,10 @@ void AddExport(CLI::App* app, Context* context) {
   auto [command, options] = AddCommand<ExportOptions>(
       app, context, "export", "Write a job to a file, in one of two formats.", &Export);
   AddJob(command, &options->job)->required();
-  command
-      ->add_option("--chrome", options->chrome,
-                   "traced iterations as trace events in JSON, for Perfetto, HTA and "
-                   "TensorBoard; \"-\": standard output")
-      ->type_name("FILE");
-  command->add_option("--csv", options->csv, "one row per iteration; \"-\": standard output")
-      ->type_name("FILE");
+  AddValue(command, "--chrome FILE", &options->chrome,
+           "traced iterations as trace events in JSON, for Perfetto, HTA and "
+           "TensorBoard; \"-\": standard output");
+  AddValue(command, "--csv FILE", &options->csv, "one row per iteration; \"-\": standard output");
 }
 
 }  // namespace seqpoint::client

@@ -6,11 +6,8 @@
 namespace seqpoint::client {
 
 void FigureOptions::AddTo(CLI::App* command) {
-  command
-      ->add_option("--confidence", confidence,
-                   "probability that the interval holds the truth; default 95%")
-      ->transform(Confidence())
-      ->type_name("C");
+  AddValue(command, "--confidence C", &confidence,
+           "probability that the interval holds the truth; default 95%", Confidence());
   horizon.AddTo(command);
 }
 

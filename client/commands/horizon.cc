@@ -15,58 +15,41 @@ constexpr int64_t kMaxRanks = 1 << 16;
 }  // namespace
 
 void HorizonOptions::AddTo(CLI::App* app) {
-  const std::string group = "How long the run is";
-  auto* file =
-      app->add_option("--lengths", lengths.path,
-                      "CSV (or .gz) with a header; a row is an iteration of one epoch, or an "
-                      "example when --batch is given")
-          ->type_name("FILE")
-          ->group(group);
-  app->add_option("--length-column", lengths.columns,
-                  "one or two columns with lengths; default: len_total, else the first two with "
-                  "\"len\" in their names, else all columns of a file that has one or two")
+  const OptionGroup group(app, "How long the run is");
+  auto* file = AddValue(app, "--lengths FILE", &lengths.path,
+                        "CSV (or .gz) with a header; a row is an iteration of one epoch, or an "
+                        "example when --batch is given");
+  AddValue(app, "--length-column NAME[,NAME]", &lengths.columns,
+           "one or two columns with lengths; default: len_total, else the first two with "
+           "\"len\" in their names, else all columns of a file that has one or two")
       ->delimiter(',')
       ->expected(1, 2)
-      ->type_name("NAME[,NAME]")
-      ->needs(file)
-      ->group(group);
-  app->add_option("--epochs", epochs, "how many times the run goes through the data")
-      ->transform(WholeNumber(1, kMaxCount))
-      ->type_name("E")
-      ->group(group);
-  app->add_option("--batch", lengths.batch,
-                  "examples in a forward pass (of one rank); with gradient accumulation several "
-                  "of them are one iteration")
-      ->transform(WholeNumber(1, kMaxCount))
-      ->type_name("N")
-      ->needs(file)
-      ->group(group);
-  app->add_option("--data-parallel", data_parallel,
-                  "ranks that have batches of their own and divide the forward passes among them; "
-                  "default: all ranks of the run")
-      ->transform(WholeNumber(1, kMaxRanks))
-      ->type_name("N")
-      ->needs(file)
-      ->group(group);
+      ->needs(file);
+  AddValue(app, "--epochs E", &epochs, "how many times the run goes through the data",
+           WholeNumber(1, kMaxCount));
+  AddValue(app, "--batch N", &lengths.batch,
+           "examples in a forward pass (of one rank); with gradient accumulation several "
+           "of them are one iteration",
+           WholeNumber(1, kMaxCount))
+      ->needs(file);
+  AddValue(app, "--data-parallel N", &data_parallel,
+           "ranks that have batches of their own and divide the forward passes among them; "
+           "default: all ranks of the run",
+           WholeNumber(1, kMaxRanks))
+      ->needs(file);
   AddChoice(app, "--order", &order, {"shuffle", "bucket", "sorted", "file"},
             "order of the examples: shuffle (default), bucket (sorted within 100 random batches), "
             "sorted, file (that of the file)")
-      ->needs(file)
-      ->group(group);
-  app->add_option("--pad-to", lengths.pad_to, "lengths are padded to a multiple of N")
-      ->transform(WholeNumber(1, kMaxCount))
-      ->type_name("N")
-      ->needs(file)
-      ->group(group);
+      ->needs(file);
+  AddValue(app, "--pad-to N", &lengths.pad_to, "lengths are padded to a multiple of N",
+           WholeNumber(1, kMaxCount))
+      ->needs(file);
   app->add_flag("--drop-last", lengths.drop_last, "leave an incomplete last batch out")
-      ->needs(file)
-      ->group(group);
-  app->add_option("--iterations", iterations,
-                  "number of iterations (of one epoch, with --epochs), when lengths are unknown")
-      ->transform(WholeNumber(1, kMaxCount))
-      ->type_name("N")
-      ->excludes(file)
-      ->group(group);
+      ->needs(file);
+  AddValue(app, "--iterations N", &iterations,
+           "number of iterations (of one epoch, with --epochs), when lengths are unknown",
+           WholeNumber(1, kMaxCount))
+      ->excludes(file);
 }
 
 absl::StatusOr<v1::Horizon> HorizonOptions::Read() const {

@@ -161,29 +161,21 @@ void AddImport(CLI::App* app, Context* context) {
                                        "another profiler, so that all other commands can use it.",
                                        &ImportFiles);
   command->footer(kImportHelp);
-  command
-      ->add_option("FILE", options->files,
-                   "a log: CSV (or .gz) with a header, a row is an iteration; or traces, one for "
-                   "each rank: JSON of torch.profiler or of `seqpoint export --chrome`")
-      ->required()
-      ->type_name("FILE");
+  AddValue(command, "FILE FILE", &options->files,
+           "a log: CSV (or .gz) with a header, a row is an iteration; or traces, one for "
+           "each rank: JSON of torch.profiler or of `seqpoint export --chrome`")
+      ->required();
   AddLogColumns(command, &options->import.log, "Of a log");
-  command
-      ->add_option("--marker", options->marker,
-                   "regular expression (RE2) for the annotations at which iterations begin; its "
-                   "one or two groups are their lengths; default: ProfilerStep#N, else iterations "
-                   "are found by themselves")
-      ->check(Name())
-      ->type_name("REGEX")
+  AddValue(command, "--marker REGEX", &options->marker,
+           "regular expression (RE2) for the annotations at which iterations begin; its "
+           "one or two groups are their lengths; default: ProfilerStep#N, else iterations "
+           "are found by themselves",
+           Name())
       ->group("Of traces");
-  command
-      ->add_option("--name", options->import.name,
-                   "name of the job; default: that of the (first) file")
-      ->check(Name())
-      ->type_name("NAME");
-  command->add_option("--run-id", options->import.run_id, "run id of the job; default: a new one")
-      ->check(Name())
-      ->type_name("ID");
+  AddValue(command, "--name NAME", &options->import.name,
+           "name of the job; default: that of the (first) file", Name());
+  AddValue(command, "--run-id ID", &options->import.run_id, "run id of the job; default: a new one",
+           Name());
 }
 
 }  // namespace seqpoint::client

@@ -108,9 +108,8 @@ void AddIterations(CLI::App* app, Context* context) {
   command->footer(kIterationsHelp);
   AddJob(command, &options->job)->required();
   command->add_flag("--measured", options->measured, "only measured iterations");
-  command->add_option("--rank", options->rank, "iterations of this rank; default: the lowest rank")
-      ->transform(WholeNumber(0, INT32_MAX))
-      ->type_name("R");
+  AddValue(command, "--rank R", &options->rank, "iterations of this rank; default: the lowest rank",
+           WholeNumber(0, INT32_MAX));
   options->rows.AddTo(command);
   options->part.AddTo(command);
 }

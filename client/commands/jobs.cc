@@ -42,24 +42,15 @@ std::string StateNames() {
 void JobsOptions::AddTo(CLI::App* command) {
   command->add_flag("--live", live, "only jobs that run");
   command->add_flag("--all", all, "also jobs of commands that did not train");
-  command
-      ->add_option("--state", states,
-                   absl::StrCat("only jobs in one of these states: ", StateNames()))
-      ->delimiter(',')
-      ->type_name("STATE[,STATE]");
-  command
-      ->add_option(
-          "--since", since,
-          "only jobs that started then or later: 90m, 3d, 2026-11-20, \"2026-11-20 14:30\"")
-      ->check(Name())
-      ->type_name("TIME");
-  command->add_option("--tag", tags, "only jobs with all of these tags")
-      ->delimiter(',')
-      ->check(Name())
-      ->type_name("TAG[,TAG]");
-  command->add_option("--limit", limit, "only the latest N")
-      ->transform(WholeNumber(1, kMaxJobs))
-      ->type_name("N");
+  AddValue(command, "--state STATE[,STATE]", &states,
+           absl::StrCat("only jobs in one of these states: ", StateNames()))
+      ->delimiter(',');
+  AddValue(command, "--since TIME", &since,
+           "only jobs that started then or later: 90m, 3d, 2026-11-20, \"2026-11-20 14:30\"",
+           Name());
+  AddValue(command, "--tag TAG[,TAG]", &tags, "only jobs with all of these tags", Name())
+      ->delimiter(',');
+  AddValue(command, "--limit N", &limit, "only the latest N", WholeNumber(1, kMaxJobs));
 }
 
 absl::StatusOr<v1::ListJobsRequest> JobsOptions::Request(absl::Time now) const {

@@ -11,30 +11,21 @@
 
 namespace seqpoint::client {
 
-inline void AddLogColumns(CLI::App* command, LogOptions* log, const std::string& group) {
-  command
-      ->add_option("--key", log->key_columns,
-                   "one or two columns with the iteration's length; default: a common name, such "
-                   "as length or seq_len")
+inline void AddLogColumns(CLI::App* command, LogOptions* log, const std::string& title) {
+  const OptionGroup group(command, title);
+  AddValue(command, "--key COL[,COL]", &log->key_columns,
+           "one or two columns with the iteration's length; default: a common name, such "
+           "as length or seq_len")
       ->delimiter(',')
-      ->expected(1, 2)
-      ->type_name("COL[,COL]")
-      ->group(group);
-  command
-      ->add_option("--time", log->time_column,
-                   "column with the iteration's time; an ending _ns, _us, _ms or _s is its unit")
-      ->type_name("COL")
-      ->group(group);
+      ->expected(1, 2);
+  AddValue(command, "--time COL", &log->time_column,
+           "column with the iteration's time; an ending _ns, _us, _ms or _s is its unit");
   AddChoice(command, "--time-unit", &log->time_unit, {"ns", "us", "ms", "s"},
-            "unit of the time column, when its name does not end in one")
-      ->group(group);
-  command
-      ->add_option("--group", log->group_columns,
-                   "columns that identify a run or an epoch, whose first iteration may be start-up")
+            "unit of the time column, when its name does not end in one");
+  AddValue(command, "--group COL[,COL]", &log->group_columns,
+           "columns that identify a run or an epoch, whose first iteration may be start-up")
       ->delimiter(',')
-      ->expected(1, 8)
-      ->type_name("COL[,COL]")
-      ->group(group);
+      ->expected(1, 8);
 }
 
 }  // namespace seqpoint::client

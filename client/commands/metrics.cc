@@ -54,10 +54,8 @@ std::string ProblemsText(const v1::OfferedMetricSet& set) {
     for (int i = 0; i < offer.configurations_size(); ++i) {
       const std::string& problem = offer.configurations(i).problem();
       if (problem.empty()) continue;
-      text += Wrap("",
-                   absl::StrCat("! ", set.name(), ", configuration ", i + 1, ", ",
-                                BackendName(offer), ": ", problem),
-                   kTextColumns);
+      text += Wrap("", absl::StrCat("! ", set.name(), ", configuration ", i + 1, ", ",
+                                    BackendName(offer), ": ", problem));
     }
   }
   return text;
@@ -70,7 +68,7 @@ std::string RatioText(const v1::MetricRatio& ratio) {
           : absl::StrCat(SideText(ratio.numerator()), " / ", SideText(ratio.denominator()));
   return absl::StrCat("    ", ratio.name(),
                       ratio.unit().empty() ? "" : absl::StrCat(" (", ratio.unit(), ")"), ":\n",
-                      Wrap("      ", formula, kTextColumns));
+                      Wrap("      ", formula));
 }
 
 struct MetricsOptions {
@@ -122,7 +120,7 @@ absl::StatusOr<v1::MetricFile> ReadMetricFile(const std::string& path) {
 }
 
 std::string MetricSetsText(const v1::ListMetricSetsReply& reply) {
-  Table table({{"SET"}, {"RANGE"}, {"PM"}, {"WHAT"}});
+  Table table({"SET", "RANGE", "PM", "WHAT"});
   std::string problems;
   for (const v1::OfferedMetricSet& set : reply.sets()) {
     std::vector<std::string> row = {set.name()};
@@ -136,8 +134,7 @@ std::string MetricSetsText(const v1::ListMetricSetsReply& reply) {
       Wrap("",
            absl::StrCat("on ", reply.chip(), " (--chip: ", absl::StrJoin(reply.known_chips(), ", "),
                         " and their families); each configuration of one pass is measured on "
-                        "iterations of its own. `seqpoint metrics SET` lists the metrics"),
-           kTextColumns));
+                        "iterations of its own. `seqpoint metrics SET` lists the metrics")));
 }
 
 std::string MetricSetText(const v1::OfferedMetricSet& set, const std::string& chip) {
@@ -165,9 +162,8 @@ std::string MetricSetText(const v1::OfferedMetricSet& set, const std::string& ch
 }
 
 void AddMetricsFile(CLI::App* command, std::string* file) {
-  command->add_option("--metrics-file", *file, "metric sets of your own (docs/using/counters.md)")
-      ->check(CLI::ExistingFile)
-      ->type_name("FILE");
+  AddValue(command, "--metrics-file FILE", file, "metric sets of your own (docs/using/counters.md)",
+           CLI::ExistingFile);
 }
 
 void AddMetrics(CLI::App* app, Context* context) {
@@ -177,11 +173,8 @@ void AddMetrics(CLI::App* app, Context* context) {
   command->footer(kMetricsHelp);
   command->add_option("SET", options->set, "show only this set, with all its metrics")
       ->check(Name());
-  command
-      ->add_option("--chip", options->chip,
-                   "chip of the GPU, as `seqpoint counters JOB` names it; default GH100")
-      ->check(Name())
-      ->type_name("CHIP");
+  AddValue(command, "--chip CHIP", &options->chip,
+           "chip of the GPU, as `seqpoint counters JOB` names it; default GH100", Name());
   AddMetricsFile(command, &options->file);
 }
 

@@ -117,12 +117,12 @@ CLI::Validator Name() {
 
 CLI::Option* AddChoice(CLI::App* app, const std::string& name, std::string* target,
                        const std::vector<std::string>& words, const std::string& help) {
-  return app->add_option(name, *target, help)
-      ->check(Check([words](std::string& text) {
-        if (std::find(words.begin(), words.end(), text) != words.end()) return std::string();
-        return absl::StrCat(Quote(text), " is none of ", absl::StrJoin(words, ", "));
-      }))
-      ->type_name(absl::StrJoin(words, "|"));
+  return AddValue(
+      app, absl::StrCat(name, " ", absl::StrJoin(words, "|")), target, help,
+      Check([words](std::string& text) {
+        const bool known = std::find(words.begin(), words.end(), text) != words.end();
+        return known ? "" : absl::StrCat(Quote(text), " is none of ", absl::StrJoin(words, ", "));
+      }));
 }
 
 std::vector<const CLI::App*> Commands(const CLI::App& app) {

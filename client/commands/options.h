@@ -6,6 +6,7 @@
 #include <CLI/CLI.hpp>
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace seqpoint::client {
@@ -20,6 +21,28 @@ CLI::Validator Name();  // neither empty nor too long for a name
 
 // A "%" that a shell parted from its number (--confidence 95 %) goes back to it.
 void JoinPercent(std::vector<std::string>* arguments);
+
+// Options that are added while it lives stand under this title in --help.
+class OptionGroup {
+ public:
+  OptionGroup(CLI::App* app, const std::string& title) : app_(app) {
+    app_->option_defaults()->group(title);
+  }
+  ~OptionGroup() { app_->option_defaults()->group("Options"); }
+
+ private:
+  CLI::App* const app_;
+};
+
+// An option with a value. `name`: with the value's type, "--limit N".
+template <typename Value>
+CLI::Option* AddValue(CLI::App* app, const std::string& name, Value* target,
+                      const std::string& help, CLI::Validator check = CLI::Validator()) {
+  const size_t blank = name.find(' ');
+  return app->add_option(name.substr(0, blank), *target, help)
+      ->transform(std::move(check))
+      ->type_name(name.substr(blank + 1));
+}
 
 // An option or a positional that takes one of `words`; help and completion show them.
 CLI::Option* AddChoice(CLI::App* app, const std::string& name, std::string* target,

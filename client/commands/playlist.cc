@@ -276,10 +276,8 @@ absl::StatusOr<std::string> ReadMeasured(const MeasuredOptions& options,
 
 std::string PlaylistProjectionText(const v1::ProjectPlaylistReply& reply) {
   const v1::Projection& projection = reply.projection();
-  Table table({{projection.metric()},
-               {"VALUE", Table::kRight},
-               {absl::StrFormat("%g %% INTERVAL", projection.confidence() * 100)},
-               {""}});
+  Table table(
+      {projection.metric(), ">VALUE", FormatConfidence(projection.confidence()) + " INTERVAL", ""});
   bool any_without_width = false;
   const auto add = [&](const std::string& name, const v1::Estimate& estimate,
                        const std::string& unit) {
@@ -296,7 +294,7 @@ std::string PlaylistProjectionText(const v1::ProjectPlaylistReply& reply) {
       projection.total(), projection.unit());
   add("per 1,000 iterations", projection.per_1000_iterations(), projection.unit());
   if (reply.has_speedup()) add("speedup", reply.speedup(), "x");
-  return table.ToString() + Wrap("basis: ", projection.basis(), kTextColumns) +
+  return table.ToString() + Wrap("basis: ", projection.basis()) +
          Note(any_without_width
                   ? "the interval has no width, as all measured times are in one proportion to the "
                     "playlist's (made by a model, or copied?): no noise was seen, which is no "
@@ -347,8 +345,8 @@ void AddPlaylist(CLI::App* app, Context* context) {
   command->footer(kPlaylistHelp);
   AddJob(command, &options->job)->required();
   options->points.AddTo(command);
-  command->add_option("--output", options->output, "where to write it; default: standard output")
-      ->type_name("FILE");
+  AddValue(command, "--output FILE", &options->output,
+           "where to write it; default: standard output");
 }
 
 }  // namespace seqpoint::client

@@ -17,18 +17,13 @@ struct PointOptions {
   void AddTo(CLI::App* command) {
     constexpr int64_t kMaxPoints = 1'000'000;
     auto* number =
-        command->add_option("--points", points, "how many iterations to measure; default 16")
-            ->transform(WholeNumber(1, kMaxPoints))
-            ->type_name("K");
-    command
-        ->add_option("--target-error", target_error,
-                     "as many measurements as give the total to +-E: 0.5% or 0.005")
-        ->transform(Share())
-        ->excludes(number)
-        ->type_name("E");
-    command->add_option("--confidence", confidence, "confidence of the intervals; default 95%")
-        ->transform(Confidence())
-        ->type_name("C");
+        AddValue(command, "--points K", &points, "how many iterations to measure; default 16",
+                 WholeNumber(1, kMaxPoints));
+    AddValue(command, "--target-error E", &target_error,
+             "as many measurements as give the total to +-E: 0.5% or 0.005", Share())
+        ->excludes(number);
+    AddValue(command, "--confidence C", &confidence, "confidence of the intervals; default 95%",
+             Confidence());
   }
 };
 

@@ -65,33 +65,21 @@ void AddProject(CLI::App* app, Context* context) {
       "What the whole run costs, with an interval: without the stops for measuring.", &Project);
   command->footer(kProjectHelp);
   AddJob(command, &options->figures.job);
-  command
-      ->add_option("--metric", options->metric, "a counter of `seqpoint counters`; default: time")
-      ->check(Name())
-      ->type_name("METRIC");
+  AddValue(command, "--metric METRIC", &options->metric,
+           "a counter of `seqpoint counters`; default: time", Name());
   options->figures.AddTo(command);
   options->figures.part.AddTo(command);
-  const std::string group = "The run on another machine (without JOB)";
-  command
-      ->add_option("--playlist", options->playlist,
-                   "a file of `seqpoint playlist`; needs --measured")
-      ->type_name("FILE")
-      ->group(group);
-  command
-      ->add_option("--measured", options->measured.path,
-                   "CSV (or .gz) with a header: a row is the time of one iteration there; its "
-                   "columns are length (and length_2), or iteration, and a time")
-      ->type_name("FILE")
-      ->group(group);
-  command
-      ->add_option("--time", options->measured.time_column,
-                   "column with the times; default: the one whose name ends in _ns, _us, _ms or _s")
-      ->check(Name())
-      ->type_name("NAME")
-      ->group(group);
+  const OptionGroup group(command, "The run on another machine (without JOB)");
+  AddValue(command, "--playlist FILE", &options->playlist,
+           "a file of `seqpoint playlist`; needs --measured");
+  AddValue(command, "--measured FILE", &options->measured.path,
+           "CSV (or .gz) with a header: a row is the time of one iteration there; its "
+           "columns are length (and length_2), or iteration, and a time");
+  AddValue(command, "--time NAME", &options->measured.time_column,
+           "column with the times; default: the one whose name ends in _ns, _us, _ms or _s",
+           Name());
   AddChoice(command, "--time-unit", &options->measured.time_unit, {"ns", "us", "ms", "s"},
-            "unit of the times; default: the ending of the column's name")
-      ->group(group);
+            "unit of the times; default: the ending of the column's name");
 }
 
 }  // namespace seqpoint::client

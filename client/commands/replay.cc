@@ -35,11 +35,9 @@ void AddReplay(CLI::App* app, Context* context) {
       &Replay);
   command->footer(kReplayHelp);
   AddJob(command, &options->job)->required();
-  command
-      ->add_option("--chrome", options->chrome,
-                   "write the replayed timelines below the measured ones, as trace events in JSON "
-                   "for Perfetto; \"-\": to standard output, instead of the answer")
-      ->type_name("FILE");
+  AddValue(command, "--chrome FILE", &options->chrome,
+           "write the replayed timelines below the measured ones, as trace events in JSON "
+           "for Perfetto; \"-\": to standard output, instead of the answer");
   command->add_flag("--all", options->all, "show all iterations");
 }
 

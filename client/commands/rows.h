@@ -15,9 +15,7 @@ struct RowOptions {
 
   void AddTo(CLI::App* command) {
     constexpr int64_t kMaxRows = 1'000'000'000;
-    command->add_option("--limit", limit, "how many rows; default 20")
-        ->transform(WholeNumber(1, kMaxRows))
-        ->type_name("N");
+    AddValue(command, "--limit N", &limit, "how many rows; default 20", WholeNumber(1, kMaxRows));
     command->add_flag("--all", all, "all rows");
   }
 };

@@ -109,20 +109,14 @@ absl::StatusOr<v1::ImportTraceReply> ImportTraces(Connection* connection,
 }
 
 std::string TraceImportText(const v1::ImportTraceReply& reply, int width) {
-  Table table({{"RANK", Table::kRight},
-               {"ITERATIONS", Table::kRight},
-               {"BEGIN AT"},
-               {"LENGTH"},
-               {"CALLS", Table::kRight},
-               {"GPU WORK", Table::kRight},
-               {"FILE"}});
+  Table table({">RANK", ">ITERATIONS", "BEGIN AT", "LENGTH", ">CALLS", ">GPU WORK", "FILE"});
   std::string left_out;
   for (const v1::ImportedTrace& trace : reply.traces()) {
     table.AddRow({absl::StrCat(trace.rank()), FormatCount(trace.iterations()), trace.boundary(),
                   trace.length(), FormatCount(trace.calls()), FormatCount(trace.gpu_tasks()),
                   trace.file()});
     if (trace.message().empty()) continue;
-    left_out += Wrap("note: ", absl::StrCat(trace.file(), ": ", trace.message()), kTextColumns);
+    left_out += Wrap("note: ", absl::StrCat(trace.file(), ": ", trace.message()));
   }
   const std::string& id = reply.job().id();
   // A table of GPU work alone says nothing of what it waited for.

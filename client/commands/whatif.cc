@@ -111,10 +111,10 @@ std::string PresetsText(const v1::ListPresetsReply& reply) {
         absl::StrAppend(&line, "; has to be given: ", parameter.unit(), ", such as ",
                         parameter.example());
       }
-      text += Wrap("  ", line, kTextColumns);
+      text += Wrap("  ", line);
     }
-    text += Wrap("  assumes ", preset.assumption(), kTextColumns);
-    text += Wrap("  source: ", preset.source(), kTextColumns) + "\n";
+    text += Wrap("  assumes ", preset.assumption());
+    text += Wrap("  source: ", preset.source()) + "\n";
   }
   return text + "with others' values: --apply amp,compute=4; the file, to change it: --show amp\n";
 }
@@ -211,32 +211,24 @@ void AddWhatIf(CLI::App* app, Context* context) {
   options->command = command;
   command->footer(kWhatIfHelp);
   AddJob(command, &options->figures.job);
-  const std::string group = "The change";
-  command
-      ->add_option("--apply", options->applied,
-                   "a preset or a file, with parameters behind commas: amp,compute=4; may be "
-                   "repeated, applied in order")
-      ->allow_extra_args(false)
-      ->type_name("CHANGE")
-      ->group(group);
-  command
-      ->add_option("--steps", options->steps,
-                   "steps as in a file (docs/formats/whatif-steps.md), separated by ;")
-      ->allow_extra_args(false)
-      ->type_name("STEPS")
-      ->group(group);
-  command->add_flag("--list", options->list, "what each preset would save")->group(group);
-  command
-      ->add_flag("--presets", options->presets, "list the presets with their assumptions (no JOB)")
-      ->group(group);
-  command
-      ->add_option("--show", options->show,
-                   "print the file of a preset, to save and change (no JOB)")
-      ->type_name("PRESET")
-      ->group(group);
   command->add_flag(
       "--all", options->all,
       "all lengths and kernels, with whole names; with --list: also presets that do not apply");
+  {
+    const OptionGroup group(command, "The change");
+    AddValue(command, "--apply CHANGE", &options->applied,
+             "a preset or a file, with parameters behind commas: amp,compute=4; may be "
+             "repeated, applied in order")
+        ->allow_extra_args(false);
+    AddValue(command, "--steps STEPS", &options->steps,
+             "steps as in a file (docs/formats/whatif-steps.md), separated by ;")
+        ->allow_extra_args(false);
+    command->add_flag("--list", options->list, "what each preset would save");
+    command->add_flag("--presets", options->presets,
+                      "list the presets with their assumptions (no JOB)");
+    AddValue(command, "--show PRESET", &options->show,
+             "print the file of a preset, to save and change (no JOB)");
+  }
   options->figures.AddTo(command);
 }
 

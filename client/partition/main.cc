@@ -63,22 +63,17 @@ class Partition {
     app_.set_help_flag("-h,--help", "print this help");
     app_.set_version_flag("--version", SEQPOINT_VERSION, "print the version");
     AddSparseInput(app_, &input_);
-    app_.add_option("--parts", options_.parts, "number of ranks")
-        ->transform(WholeNumber(1, sparse::kMostParts))
-        ->type_name("P");
-    app_.add_option("--imbalance", options_.imbalance,
-                    "how many more nonzeros than the mean a part of a layer may have; default 1%")
-        ->transform(Share())
-        ->type_name("SHARE");
+    AddValue(&app_, "--parts P", &options_.parts, "number of ranks",
+             WholeNumber(1, sparse::kMostParts));
+    AddValue(&app_, "--imbalance SHARE", &options_.imbalance,
+             "how many more nonzeros than the mean a part of a layer may have; default 1%",
+             Share());
     app_.add_flag("--training", options_.training, "count the backward pass, too");
-    app_.add_option("--effort", options_.effort, "multiplies the time of the search; default 1")
-        ->check(CLI::Range(0.001, 1000.0))
-        ->type_name("F");
-    app_.add_option("-o,--output", output_, "write owners.txt and sends.txt to this folder")
-        ->type_name("DIR");
-    app_.add_option("--write", write_,
-                    "write the network to this folder, as GraphChallenge .tsv, one file per layer")
-        ->type_name("DIR");
+    AddValue(&app_, "--effort F", &options_.effort, "multiplies the time of the search; default 1",
+             CLI::Range(0.001, 1000.0));
+    AddValue(&app_, "-o,--output DIR", &output_, "write owners.txt and sends.txt to this folder");
+    AddValue(&app_, "--write DIR", &write_,
+             "write the network to this folder, as GraphChallenge .tsv, one file per layer");
     app_.add_flag("--json", json_, "print the answer as JSON");
     app_.footer(R"(
 WORDS           numbers sent for one sample: each activation once to each part that needs it; with

@@ -17,8 +17,6 @@ using sparse::LayerVolume;
 using sparse::Network;
 using sparse::Volume;
 
-constexpr int kColumns = 98;
-
 std::string Percent(double share) { return absl::StrFormat("%.2f %%", 100 * share); }
 
 std::string Headline(const Network& network, const PartitionAnswer& answer) {
@@ -32,12 +30,7 @@ std::string Headline(const Network& network, const PartitionAnswer& answer) {
 }
 
 std::string Comparison(const PartitionAnswer& answer) {
-  Table table({{"PARTITION"},
-               {"WORDS", Table::kRight},
-               {"MESSAGES", Table::kRight},
-               {"LARGEST SENDER", Table::kRight},
-               {"IMBALANCE", Table::kRight},
-               {"OF WORDS", Table::kRight}});
+  Table table({"PARTITION", ">WORDS", ">MESSAGES", ">LARGEST SENDER", ">IMBALANCE", ">OF WORDS"});
   const auto add = [&](const std::string& name, const Volume& volume) {
     const double share = volume.words == 0 ? 1
                                            : static_cast<double>(answer.plan.volume.words) /
@@ -54,11 +47,7 @@ std::string Comparison(const PartitionAnswer& answer) {
 }
 
 std::string Layers(const Network& network, const PartitionAnswer& answer) {
-  Table table({{"LAYER", Table::kRight},
-               {"NEURONS", Table::kRight},
-               {"NONZEROS", Table::kRight},
-               {"WORDS", Table::kRight},
-               {"MESSAGES", Table::kRight}});
+  Table table({">LAYER", ">NEURONS", ">NONZEROS", ">WORDS", ">MESSAGES"});
   for (size_t l = 0; l < network.layers.size(); ++l) {
     const LayerVolume& layer = answer.plan.volume.layers[l];
     table.AddRow({FormatCount(static_cast<int64_t>(l) + 1), FormatCount(network.layers[l].rows),
@@ -74,7 +63,7 @@ std::string PartitionText(const Network& network, const PartitionAnswer& answer)
   std::string text = absl::StrCat(Headline(network, answer), "\n\n", Comparison(answer), "\n",
                                   Layers(network, answer));
   for (const std::string& note : answer.plan.notes) {
-    absl::StrAppend(&text, "\n", Wrap("note: ", note, kColumns));
+    absl::StrAppend(&text, "\n", Wrap("note: ", note));
   }
   return text;
 }

@@ -51,52 +51,42 @@ class Place {
                                  "a problem (docs/formats/placement-files.md), or a JOB of "
                                  "seqpoint run --operators: id, name@run_id or name")
                      ->option_text("FILE|JOB");
-    auto* trace = app_.add_option("--trace", traces_,
-                                  "a recording instead of FILE: an execution trace of PyTorch and "
-                                  "the times of its operators; once for each length")
-                      ->type_name("ET,TIMES[@LENGTH]")
+    auto* trace = AddValue(&app_, "--trace ET,TIMES[@LENGTH]", &traces_,
+                           "a recording instead of FILE: an execution trace of PyTorch and "
+                           "the times of its operators; once for each length")
                       ->excludes(file);
-    app_.add_option("--lengths", lengths_,
-                    "CSV with one row for each iteration of the run, to count how often each "
-                    "length occurs; default: all count equally")
-        ->needs(trace)
-        ->type_name("FILE");
+    AddValue(&app_, "--lengths FILE", &lengths_,
+             "CSV with one row for each iteration of the run, to count how often each "
+             "length occurs; default: all count equally")
+        ->needs(trace);
     AddChoice(&app_, "--pipeline", &pipeline_, {"decoupled", "lockstep"},
               "for several lengths: decoupled (default): deep queues between stages; lockstep: "
               "each step is as long as its slowest stage");
-    app_.add_option("--socket", socket_, "the daemon's api.sock, for a JOB")->type_name("PATH");
-    app_.add_option("--bandwidth", bandwidth_,
-                    "bytes moved per second, for recordings, such as 12GB; default: that of their "
-                    "copies, else 15.75GB")
-        ->transform(ByteSize())
-        ->type_name("SIZE");
-    app_.add_option("--devices", accelerators_, "number of accelerators; default: that of the file")
-        ->transform(WholeNumber(0, placement::kMostDevices))
-        ->type_name("N");
-    app_.add_option("--memory", memory_,
-                    "memory of each accelerator, such as 16GiB; default: that of the file")
-        ->transform(ByteSize())
-        ->type_name("SIZE");
-    app_.add_option("--cpus", cpus_, "number of CPU cores; default: that of the file")
-        ->transform(WholeNumber(0, placement::kMostDevices))
-        ->type_name("N");
+    AddValue(&app_, "--socket PATH", &socket_, "the daemon's api.sock, for a JOB");
+    AddValue(&app_, "--bandwidth SIZE", &bandwidth_,
+             "bytes moved per second, for recordings, such as 12GB; default: that of their "
+             "copies, else 15.75GB",
+             ByteSize());
+    AddValue(&app_, "--devices N", &accelerators_,
+             "number of accelerators; default: that of the file",
+             WholeNumber(0, placement::kMostDevices));
+    AddValue(&app_, "--memory SIZE", &memory_,
+             "memory of each accelerator, such as 16GiB; default: that of the file", ByteSize());
+    AddValue(&app_, "--cpus N", &cpus_, "number of CPU cores; default: that of the file",
+             WholeNumber(0, placement::kMostDevices));
     AddChoice(&app_, "--objective", &objective_, {"throughput", "latency"},
               "throughput (default): the slowest device of a pipeline; latency: one sample alone");
     auto* any = app_.add_flag("--any", any_, "a device may hold several stages");
     app_.add_flag("--contiguous", contiguous_, "each device is one stage (default)")->excludes(any);
-    app_.add_option("--proof", proof_seconds_,
-                    "with --any: how long to try to prove that no placement is better; default 30; "
-                    "0: not at all")
-        ->check(CLI::Range(0.0, kMostProofSeconds))
-        ->type_name("SECONDS");
-    app_.add_option("--threads", threads_, "number of threads; default: one per processor")
-        ->transform(WholeNumber(1, kMostThreads))
-        ->type_name("N");
-    app_.add_option("--against", against_, "another split to compare with")->type_name("SPLIT");
-    app_.add_option("-o,--output", output_, "write the placement to this file; -: print it")
-        ->type_name("OUT");
-    app_.add_option("--dot", dot_, "write the graph for Graphviz, a color for each device")
-        ->type_name("FILE");
+    AddValue(&app_, "--proof SECONDS", &proof_seconds_,
+             "with --any: how long to try to prove that no placement is better; default 30; "
+             "0: not at all",
+             CLI::Range(0.0, kMostProofSeconds));
+    AddValue(&app_, "--threads N", &threads_, "number of threads; default: one per processor",
+             WholeNumber(1, kMostThreads));
+    AddValue(&app_, "--against SPLIT", &against_, "another split to compare with");
+    AddValue(&app_, "-o,--output OUT", &output_, "write the placement to this file; -: print it");
+    AddValue(&app_, "--dot FILE", &dot_, "write the graph for Graphviz, a color for each device");
     app_.add_flag("--json", json_, "print the answer as JSON");
     app_.footer(R"(
 LOAD           time of a device for each sample: COMPUTE plus COMMUNICATION

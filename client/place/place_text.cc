@@ -62,13 +62,8 @@ std::string Headline(const PlaceAnswer& answer) {
 std::string DevicesTable(const PlaceAnswer& answer) {
   const placement::Judgement& judgement = answer.plan.judgement;
   const bool throughput = answer.options.objective == Objective::kThroughput;
-  Table table({{"DEVICE"},
-               {"OPERATORS", Table::kRight},
-               {"LOAD", Table::kRight},
-               {"COMPUTE", Table::kRight},
-               {"COMMUNICATION", Table::kRight},
-               {"MEMORY", Table::kRight},
-               {"OF SLOWEST", Table::kRight}});
+  Table table(
+      {"DEVICE", ">OPERATORS", ">LOAD", ">COMPUTE", ">COMMUNICATION", ">MEMORY", ">OF SLOWEST"});
   int unused = 0;
   for (int device = 0; device < answer.problem.devices(); ++device) {
     const DeviceLoad& load = judgement.devices[device];
@@ -91,7 +86,7 @@ std::string DevicesTable(const PlaceAnswer& answer) {
 }
 
 std::string AlternativesTable(const PlaceAnswer& answer) {
-  Table table({{"COMPARED WITH"}, {"TIME", Table::kRight}, {"CHANGE", Table::kRight}, {"NOTE"}});
+  Table table({"COMPARED WITH", ">TIME", ">CHANGE", "NOTE"});
   for (const Alternative& other : answer.alternatives) {
     table.AddRow({other.name, other.value.has_value() ? Time(*other.value) : "-",
                   other.value.has_value() ? Change(*other.value, answer.plan.value) : "",
@@ -150,21 +145,19 @@ std::vector<Alternative> ObviousAlternatives(const Problem& problem,
 std::string PlaceText(const PlaceAnswer& answer) {
   const Problem& problem = answer.problem;
   std::string text =
-      Wrap("",
-           absl::StrCat(Printable(answer.source), ": ",
-                        FormatCount(problem.operators.size(), "operator"), ", ",
-                        FormatCount(problem.accelerators, "accelerator"),
-                        problem.accelerators > 0
-                            ? absl::StrCat(" with ", FormatQuantity(problem.memory_bytes, "B"))
-                            : "",
-                        ", ", FormatCount(problem.cpus, "core"), ". ", answer.unit),
-           kPlaceColumns);
-  absl::StrAppend(&text, Wrap("", Headline(answer), kPlaceColumns));
+      Wrap("", absl::StrCat(Printable(answer.source), ": ",
+                            FormatCount(problem.operators.size(), "operator"), ", ",
+                            FormatCount(problem.accelerators, "accelerator"),
+                            problem.accelerators > 0
+                                ? absl::StrCat(" with ", FormatQuantity(problem.memory_bytes, "B"))
+                                : "",
+                            ", ", FormatCount(problem.cpus, "core"), ". ", answer.unit));
+  absl::StrAppend(&text, Wrap("", Headline(answer)));
   if (answer.plan.stopped) {
     absl::StrAppend(&text, "stopped before the search was through: this is the best so far\n");
   }
   for (const std::string& note : answer.plan.notes) {
-    absl::StrAppend(&text, Wrap("note: ", note, kPlaceColumns));
+    absl::StrAppend(&text, Wrap("note: ", note));
   }
   return absl::StrCat(text, "\n", DevicesTable(answer), AlternativesTable(answer),
                       answer.more_text);

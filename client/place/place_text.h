@@ -13,8 +13,6 @@
 
 namespace seqpoint::client {
 
-inline constexpr int kPlaceColumns = 98;  // of the text
-
 // Another placement beside the answer.
 struct Alternative {
   std::string name;

@@ -208,14 +208,8 @@ double PipelineTime(const MeasuredRun& run, const Placement& placement, Pipeline
 
 std::string RecordingsText(const MeasuredRun& run, const Placement& placement,
                            const std::string& more) {
-  Table table({{"RECORDING"},
-               {"SHARE OF RUN", Table::kRight},
-               {"CALLS", Table::kRight},
-               {"ITERATION", Table::kRight},
-               {"LOADS", Table::kRight},
-               {"OPTIMIZER", Table::kRight},
-               {run.gpu_times ? "NO OPERATOR" : "BETWEEN", Table::kRight},
-               {"SLOWEST DEVICE", Table::kRight}});
+  Table table({"RECORDING", ">SHARE OF RUN", ">CALLS", ">ITERATION", ">LOADS", ">OPTIMIZER",
+               run.gpu_times ? ">NO OPERATOR" : ">BETWEEN", ">SLOWEST DEVICE"});
   double weights = 0;
   for (const WeightedProblem& problem : run.problems) weights += problem.weight;
   int without_time = 0;
@@ -231,14 +225,12 @@ std::string RecordingsText(const MeasuredRun& run, const Placement& placement,
   const placement::WholeRunTime time = placement::TimeOfWholeRun(run.problems, placement);
   std::string text = absl::StrCat("\n", table.ToString());
   if (run.problems.size() > 1) {
-    absl::StrAppend(&text, Wrap("",
-                                absl::StrCat("Over the run: ", Ms(time.decoupled),
-                                             " ms per micro-batch decoupled, ", Ms(time.lock_step),
-                                             " ms in lock-step."),
-                                kPlaceColumns));
+    absl::StrAppend(&text, Wrap("", absl::StrCat("Over the run: ", Ms(time.decoupled),
+                                                 " ms per micro-batch decoupled, ",
+                                                 Ms(time.lock_step), " ms in lock-step.")));
   }
   const auto note = [&](const std::string& message) {
-    absl::StrAppend(&text, Wrap("note: ", message, kPlaceColumns));
+    absl::StrAppend(&text, Wrap("note: ", message));
   };
   note(run.gpu_times
            ? "times are those of the GPU work that operators launched"

@@ -404,10 +404,9 @@ void AddOptions(CLI::App& app, Options* options) {
   app.set_help_flag("-h,--help", "print this help");
   app.set_version_flag("--version", SEQPOINT_VERSION, "print the version");
   client::AddSparseInput(app, &options->input);
-  app.add_option("--owners", options->owners,
-                 "owners.txt of seqpoint partition; default: each layer is cut into blocks of "
-                 "consecutive rows")
-      ->type_name("FILE");
+  client::AddValue(&app, "--owners FILE", &options->owners,
+                   "owners.txt of seqpoint partition; default: each layer is cut into blocks of "
+                   "consecutive rows");
   app.add_flag(
       "--inference", options->inference,
       "GraphChallenge's inference: weights as read, clipped ReLU, a bias; default: training");
@@ -418,25 +417,18 @@ void AddOptions(CLI::App& app, Options* options) {
                     "activation; default: sigmoid, with --inference clipped");
   client::AddChoice(&app, "--loss", &options->loss, {"squares", "cross-entropy"},
                     "loss; default: squares");
-  app.add_option("--bias", options->step.bias,
-                 "added to every weighted sum; default 0, with --inference -0.3")
-      ->check(Number(-kMostNumber))
-      ->type_name("B");
-  app.add_option("--rate", options->step.rate, "learning rate; default 0.1")
-      ->check(Number(0))
-      ->type_name("R");
-  app.add_option("--samples", options->step.samples, "samples in a minibatch; default 32")
-      ->transform(client::WholeNumber(1, 1 << 16))
-      ->type_name("N");
-  app.add_option("--steps", options->steps, "number of minibatches; default 100")
-      ->transform(client::WholeNumber(1, 1 << 30))
-      ->type_name("N");
-  app.add_option("--json", options->json,
-                 "write the figures to this file; -: print them and nothing else")
-      ->type_name("FILE");
-  app.add_option("--write", options->write,
-                 "write the weights after the last step to this folder, as .tsv")
-      ->type_name("DIR");
+  client::AddValue(&app, "--bias B", &options->step.bias,
+                   "added to every weighted sum; default 0, with --inference -0.3",
+                   Number(-kMostNumber));
+  client::AddValue(&app, "--rate R", &options->step.rate, "learning rate; default 0.1", Number(0));
+  client::AddValue(&app, "--samples N", &options->step.samples,
+                   "samples in a minibatch; default 32", client::WholeNumber(1, 1 << 16));
+  client::AddValue(&app, "--steps N", &options->steps, "number of minibatches; default 100",
+                   client::WholeNumber(1, 1 << 30));
+  client::AddValue(&app, "--json FILE", &options->json,
+                   "write the figures to this file; -: print them and nothing else");
+  client::AddValue(&app, "--write DIR", &options->write,
+                   "write the weights after the last step to this folder, as .tsv");
   app.footer(R"(
 Ctrl-C ends the run after the current step, with the figures and weights so far. mpirun passes it on
 after a second and kills remaining ranks after another second. pkill -INT -x seqpoint-sgd has no such

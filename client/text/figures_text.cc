@@ -31,14 +31,7 @@ std::string FormatRate(double value) {
 }
 
 std::string MeasuredText(const v1::GetCountersReply& reply) {
-  Table table({{"ITERATION", Table::kRight},
-               {"RANK", Table::kRight},
-               {"LENGTH", Table::kRight},
-               {"SET"},
-               {"TIME", Table::kRight},
-               {"USUALLY", Table::kRight},
-               {"SLOWER", Table::kRight},
-               {"NOTE"}});
+  Table table({">ITERATION", ">RANK", ">LENGTH", "SET", ">TIME", ">USUALLY", ">SLOWER", "NOTE"});
   for (const v1::MeasuredIteration& iteration : reply.iterations()) {
     const double usual_ns = iteration.usual_duration_ns();
     const auto duration_ns = static_cast<double>(iteration.duration_ns());
@@ -94,12 +87,7 @@ std::string SeqPointsText(const v1::GetSeqPointsReply& reply) {
       std::any_of(reply.seqpoints().begin(), reply.seqpoints().end(),
                   [](const v1::SeqPoint& point) { return point.measured() + point.wanted() > 0; });
   const bool imported = !measured && !reply.message().empty();
-  std::vector<Table::Column> columns = {{"LENGTH", Table::kRight},
-                                        {"STANDS FOR", Table::kRight},
-                                        {"SHARE", Table::kRight},
-                                        {"MEAN TIME", Table::kRight}};
-  if (measured) columns.insert(columns.end(), {{"MEASURED", Table::kRight}, {"BY METRIC SET"}});
-  Table table(std::move(columns));
+  Table table({">LENGTH", ">STANDS FOR", ">SHARE", ">MEAN TIME", ">MEASURED", "BY METRIC SET"});
   double weight = 0;
   for (const v1::SeqPoint& seqpoint : reply.seqpoints()) {
     weight += seqpoint.weight();
@@ -108,22 +96,19 @@ std::string SeqPointsText(const v1::GetSeqPointsReply& reply) {
       absl::StrAppend(&configs, configs.empty() ? "" : ", ", config.config(), " ",
                       config.measured(), "/", config.wanted());
     }
-    std::vector<std::string> cells = {
-        FormatLengths(seqpoint.lengths()), FormatCount(std::llround(seqpoint.weight())),
-        FormatShare(seqpoint.share()),
-        seqpoint.mean_duration_ns() > 0 ? FormatQuantity(seqpoint.mean_duration_ns(), "ns") : "-"};
-    if (measured) {
-      cells.push_back(absl::StrCat(seqpoint.measured(), "/", seqpoint.wanted()));
-      cells.push_back(configs);
-    }
-    table.AddRow(std::move(cells));
+    table.AddRow(
+        {FormatLengths(seqpoint.lengths()), FormatCount(std::llround(seqpoint.weight())),
+         FormatShare(seqpoint.share()),
+         seqpoint.mean_duration_ns() > 0 ? FormatQuantity(seqpoint.mean_duration_ns(), "ns") : "-",
+         measured ? absl::StrCat(seqpoint.measured(), "/", seqpoint.wanted()) : "",
+         measured ? configs : ""});
   }
   return absl::StrCat(table.ToString(), "\n", FormatCount(reply.seqpoints_size(), "SeqPoint"),
                       reply.seqpoints_size() == 1 ? " stands for " : " stand for ",
                       FormatCount(std::llround(weight), "iteration"),
                       imported ? "" : "; so far " + FormatCount(reply.iterations(), "iteration"),
                       " of ", FormatCount(reply.unique_lengths(), "length"), "\n",
-                      imported ? Wrap("length:    ", VerdictText(reply.rule(), true), kTextColumns)
+                      imported           ? Wrap("length:    ", VerdictText(reply.rule(), true))
                       : reply.has_rule() ? RuleText(reply.rule())
                                          : "",
                       Note(reply.message()), LossesLine(reply.losses()));
@@ -138,16 +123,12 @@ std::string CountersText(const v1::GetCountersReply& reply, const v1::Job& job, 
     whole = counter.projection().has_total();
     confidence = counter.projection().confidence();
   }
-  Table table({{"METRIC"},
-               {!reply.part().empty() ? "PART"
-                : whole               ? "WHOLE RUN"
-                                      : "SO FAR",
-                Table::kRight},
-               {FormatConfidence(confidence) + " INTERVAL"},
-               {""},
-               {"PER ITERATION", Table::kRight},
-               {"MEASURED", Table::kRight},
-               {"NOTE"}});
+  Table table({"METRIC",
+               !reply.part().empty() ? ">PART"
+               : whole               ? ">WHOLE RUN"
+                                     : ">SO FAR",
+               FormatConfidence(confidence) + " INTERVAL", "", ">PER ITERATION", ">MEASURED",
+               "NOTE"});
   for (const v1::Counter& counter : reply.counters()) {
     if (!counter.has_per_iteration()) {
       table.AddRow(
@@ -176,14 +157,11 @@ std::string CountersText(const v1::GetCountersReply& reply, const v1::Job& job, 
 
 std::string KernelsText(const v1::GetKernelsReply& reply, const v1::Job& job, int width) {
   bool so_far = reply.horizon_kind() == v1::Horizon::KIND_UNKNOWN;
-  Table table({{"OF KERNEL TIME", Table::kRight},
-               {!reply.part().empty() ? "TIME, PART"
-                : so_far              ? "TIME SO FAR"
-                                      : "TIME, WHOLE RUN",
-                Table::kRight},
-               {FormatConfidence(reply.confidence()) + " INTERVAL"},
-               {"LAUNCHES", Table::kRight},
-               {"KERNEL"}});
+  Table table({">OF KERNEL TIME",
+               !reply.part().empty() ? ">TIME, PART"
+               : so_far              ? ">TIME SO FAR"
+                                     : ">TIME, WHOLE RUN",
+               FormatConfidence(reply.confidence()) + " INTERVAL", ">LAUNCHES", "KERNEL"});
   std::string rare;
   for (const v1::Kernel& kernel : reply.kernels()) {
     FormattedEstimate time = FormatEstimate(kernel.duration_ns(), "ns");
@@ -192,11 +170,9 @@ std::string KernelsText(const v1::GetKernelsReply& reply, const v1::Job& job, in
     if (0 < kernel.measured_iterations() &&
         kernel.measured_iterations() < reply.measured_iterations()) {
       rare += Wrap(
-          "",
-          absl::StrCat(Demangle(kernel.name()), ": seen in ", kernel.measured_iterations(),
-                       " of the ", FormatCount(reply.measured_iterations(), "traced iteration"),
-                       "; which of the others have it is an estimate"),
-          kTextColumns);
+          "", absl::StrCat(Demangle(kernel.name()), ": seen in ", kernel.measured_iterations(),
+                           " of the ", FormatCount(reply.measured_iterations(), "traced iteration"),
+                           "; which of the others have it is an estimate"));
     }
   }
   std::string more;
@@ -212,15 +188,8 @@ std::string KernelsText(const v1::GetKernelsReply& reply, const v1::Job& job, in
 }
 
 std::string RooflineText(const v1::GetRooflineReply& reply, int width) {
-  Table table({{"OF KERNEL TIME", Table::kRight},
-               {"LAUNCHES", Table::kRight},
-               {"FLOP/BYTE", Table::kRight},
-               {"GFLOP/S", Table::kRight},
-               {"GB/S", Table::kRight},
-               {"BOUND BY"},
-               {"OF ROOF", Table::kRight},
-               {"NOTE"},
-               {"KERNEL"}});
+  Table table({">OF KERNEL TIME", ">LAUNCHES", ">FLOP/BYTE", ">GFLOP/S", ">GB/S", "BOUND BY",
+               ">OF ROOF", "NOTE", "KERNEL"});
   for (const v1::RooflineKernel& kernel : reply.kernels()) {
     const auto number = [&](double value) { return kernel.complete() ? FormatRate(value) : "-"; };
     const std::string intensity =
@@ -262,13 +231,7 @@ std::string RooflineText(const v1::GetRooflineReply& reply, int width) {
 
 std::string IterationsText(const google::protobuf::RepeatedPtrField<v1::Iteration>& iterations,
                            bool all) {
-  Table table({{"ITERATION", Table::kRight},
-               {"RANK", Table::kRight},
-               {"LENGTH", Table::kRight},
-               {"TIME", Table::kRight},
-               {"LEVEL"},
-               {"MEASURED"},
-               {"NOTE"}});
+  Table table({">ITERATION", ">RANK", ">LENGTH", ">TIME", "LEVEL", "MEASURED", "NOTE"});
   const v1::Iteration* before = nullptr;
   for (const v1::Iteration& iteration : iterations) {
     // Between two that were measured there are others.

@@ -164,7 +164,7 @@ TEST(FormatTest, AnEndHasItsIntervalAndTheDaysThatDiffer) {
 }
 
 TEST(FormatTest, TablesAlign) {
-  Table table({{"NAME"}, {"VALUE", Table::kRight}, {"NOTE"}});
+  Table table({"NAME", ">VALUE", "NOTE"});
   table.AddRow({"a", "1", ""});
   table.AddRow({"long name", "1,000", "something long enough to be cut"});
   EXPECT_EQ(table.ToString(),
@@ -178,7 +178,7 @@ TEST(FormatTest, TablesAlign) {
 }
 
 TEST(FormatTest, EmptyColumnsAreLeftOut) {
-  Table table({{"NAME"}, {"DEVICE"}, {"NOTE"}});
+  Table table({"NAME", "DEVICE", "NOTE"});
   table.AddRow({"a", "", "x"});
   EXPECT_EQ(table.ToString(), "NAME  NOTE\na     x\n");
 }

@@ -1,47 +1,23 @@
 #include "client/text/help.h"
 
-#include <vector>
-
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
-#include "absl/strings/str_split.h"
 #include "client/commands/options.h"
+#include "client/text/plain_text.h"
 
 namespace seqpoint::client {
 namespace {
 
 constexpr size_t kNameColumns = 30;
-constexpr size_t kLineColumns = 98;
 
 std::string Entry(const std::string& name, const std::string& description) {
-  std::string text = absl::StrCat("  ", name);
-  size_t column = text.size();
-  auto indent = [&] {
-    text.append(kNameColumns > column ? kNameColumns - column : 1, ' ');
-    column = std::max(kNameColumns, column + 1);
-  };
-  auto new_line = [&] {
-    text += '\n';
-    column = 0;
-    indent();
-  };
-  if (column >= kNameColumns) {
-    new_line();
-  } else {
-    indent();
+  std::string first = absl::StrCat("  ", name);
+  if (first.size() >= kNameColumns) {
+    return absl::StrCat(first, "\n", Wrap(std::string(kNameColumns, ' '), description));
   }
-  bool first = true;
-  for (const std::string& word : std::vector<std::string>(absl::StrSplit(description, ' '))) {
-    if (!first && column + 1 + word.size() > kLineColumns) {
-      new_line();
-      first = true;
-    }
-    absl::StrAppend(&text, first ? "" : " ", word);
-    column += word.size() + (first ? 0 : 1);
-    first = false;
-  }
-  return absl::StrCat(text, "\n");
+  first.resize(kNameColumns, ' ');
+  return Wrap(first, description);
 }
 
 }  // namespace

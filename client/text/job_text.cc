@@ -29,7 +29,7 @@ std::string AdapterText(const v1::Job& job) {
       if (feature.name() != "framework" && !operators) continue;
       if (feature.state() != v1::FEATURE_STATE_READY) continue;
       if (seen.insert(feature.message()).second) {
-        text += Wrap(operators ? "operators: " : "adapter:   ", feature.message(), kTextColumns);
+        text += Wrap(operators ? "operators: " : "adapter:   ", feature.message());
       }
     }
   }
@@ -57,33 +57,19 @@ std::string VerdictText(const v1::Rule& rule, bool imported) {
 }
 
 std::string RuleText(const v1::Rule& rule) {
-  std::string text = Wrap("iteration: ",
-                          absl::StrCat("begins at ", rule.boundary(), " (confidence ",
-                                       FormatShare(rule.confidence()), ")"),
-                          kTextColumns);
-  text += Wrap(
-      "length:    ",
-      absl::StrCat(rule.length().empty() ? "none found" : rule.length(), "; ", VerdictText(rule)),
-      kTextColumns);
-  if (!rule.message().empty()) text += Wrap("note:      ", rule.message(), kTextColumns);
+  std::string text =
+      Wrap("iteration: ", absl::StrCat("begins at ", rule.boundary(), " (confidence ",
+                                       FormatShare(rule.confidence()), ")"));
+  text += Wrap("length:    ", absl::StrCat(rule.length().empty() ? "none found" : rule.length(),
+                                           "; ", VerdictText(rule)));
+  if (!rule.message().empty()) text += Wrap("note:      ", rule.message());
   return text;
 }
 
 std::string JobsText(const v1::ListJobsReply& reply, bool all) {
   if (reply.jobs_size() == 0) return "no jobs yet; `seqpoint run -- COMMAND` makes one\n";
-  const bool tagged = std::any_of(reply.jobs().begin(), reply.jobs().end(),
-                                  [](const v1::Job& job) { return job.tags_size() > 0; });
-  Table table({{"ID", Table::kRight},
-               {"NAME"},
-               {"RUN"},
-               {"STATE"},
-               {"STARTED"},
-               {"ITERATIONS", Table::kRight},
-               {"LENGTHS", Table::kRight},
-               {"SEQPOINTS", Table::kRight},
-               {"TIME", Table::kRight},
-               {""},
-               {tagged ? "TAGS" : ""}});
+  Table table({">ID", "NAME", "RUN", "STATE", "STARTED", ">ITERATIONS", ">LENGTHS", ">SEQPOINTS",
+               ">TIME", "", "TAGS"});
   int empty = 0;
   for (const v1::Job& job : reply.jobs()) {
     if (!all && job.unused()) {
@@ -130,17 +116,17 @@ std::string JobText(const v1::Job& job) {
   std::string text =
       absl::StrCat(JobTitle(job), ", ", JobEndText(job), early.empty() ? "" : ": ", early, "\n");
   if (job.tags_size() > 0) {
-    text += Wrap("tags:      ", absl::StrJoin(job.tags(), ", "), kTextColumns);
+    text += Wrap("tags:      ", absl::StrJoin(job.tags(), ", "));
   }
   const std::string iterations = absl::StrCat(FormatCount(IterationsSoFar(job), "iteration"),
                                               " of ", FormatCount(job.unique_lengths(), "length"));
   if (job.imported()) {
     // Neither a log nor a trace says what ran; they hold the iterations that there are.
-    text += Wrap("from:      ", job.command(), kTextColumns);
+    text += Wrap("from:      ", job.command());
     absl::StrAppend(&text, "imported:  ", FormatTime(job.end_ns()), "\n", "has:       ", iterations,
-                    "\n", Wrap("length:    ", VerdictText(job.rule(), true), kTextColumns));
+                    "\n", Wrap("length:    ", VerdictText(job.rule(), true)));
     if (!job.rule().message().empty()) {
-      text += Wrap("note:      ", job.rule().message(), kTextColumns);
+      text += Wrap("note:      ", job.rule().message());
     }
   } else {
     absl::StrAppend(&text, "command:   ", job.command(), "\n",
@@ -155,8 +141,7 @@ std::string JobText(const v1::Job& job) {
                    ? "not known yet, because it is still learned where an iteration begins"
                    : "not known yet, because it is still learned which of the reported numbers is "
                      "the length: from 12 iterations, or 64 and more where none explains well "
-                     "how long they take",
-               kTextColumns);
+                     "how long they take");
     } else {
       absl::StrAppend(&text, "so far:    ", iterations, "\n");
     }
@@ -189,14 +174,13 @@ std::string JobText(const v1::Job& job) {
   }
   if (!job.time_only().empty()) {
     if (job.time_only() != job.error()) {
-      text += Wrap("measured:  ", job.time_only(), kTextColumns);
+      text += Wrap("measured:  ", job.time_only());
     }
   } else if (job.has_overhead() && job.iterations() > 0) {
-    text += Wrap("measuring: ",
-                 absl::StrCat("stops took ", FormatShare(job.overhead().spent_share()),
-                              " of the run's time, of ", FormatShare(job.overhead().budget_share()),
-                              " allowed"),
-                 kTextColumns);
+    text +=
+        Wrap("measuring: ", absl::StrCat("stops took ", FormatShare(job.overhead().spent_share()),
+                                         " of the run's time, of ",
+                                         FormatShare(job.overhead().budget_share()), " allowed"));
     std::string spent;
     for (const v1::Spent& of : job.overhead().spent()) {
       absl::StrAppend(&spent, spent.empty() ? "" : "; ", of.activity(), " ",
@@ -205,30 +189,23 @@ std::string JobText(const v1::Job& job) {
                                       : absl::StrCat(" (", FormatCount(of.count()),
                                                      of.estimated() ? " calls)" : ")"));
     }
-    if (!spent.empty()) text += Wrap("           ", spent, kTextColumns);
+    if (!spent.empty()) text += Wrap("           ", spent);
     if (!job.overhead().message().empty()) {
-      text += Wrap("           ", job.overhead().message(), kTextColumns);
+      text += Wrap("           ", job.overhead().message());
     }
   }
   if (std::string losses = FormatLosses(job.losses()); !losses.empty()) {
     absl::StrAppend(&text, "left out:  ", losses, "\n");
   }
-  if (!job.error().empty()) text += Wrap("problem:   ", job.error(), kTextColumns);
+  if (!job.error().empty()) text += Wrap("problem:   ", job.error());
   if (job.has_time()) {
     absl::StrAppend(&text, "\n", ProjectionText(job.time(), job));
   } else {
     text += ClockNote(job.clock_kind());
   }
   if (job.processes_size() > 0) {
-    Table table({{"RANK", Table::kRight},
-                 {"PID", Table::kRight},
-                 {"HOST"},
-                 {"DEVICE"},
-                 {"ITERATIONS", Table::kRight},
-                 {"LEVEL"},
-                 {"CUPTI"},
-                 {"DRIVER"},
-                 {"STATE"}});
+    Table table(
+        {">RANK", ">PID", "HOST", "DEVICE", ">ITERATIONS", "LEVEL", "CUPTI", "DRIVER", "STATE"});
     std::string features;
     for (const v1::Process& process : job.processes()) {
       if (process.library_version().empty() && process.pid() == 0) continue;  // of a log
@@ -252,7 +229,7 @@ std::string JobText(const v1::Job& job) {
           continue;
         }
         if (feature.message() == job.time_only()) continue;  // said above, of all
-        features += Wrap("", FeatureText(process, feature), kTextColumns);
+        features += Wrap("", FeatureText(process, feature));
       }
     }
     if (!table.empty()) absl::StrAppend(&text, "\n", table.ToString(), features);
@@ -293,8 +270,7 @@ std::string UnprojectedText(const v1::Job& job) {
                                                   "(where others wait for it, it is in theirs)")
                                    : "; in no figure",
                            ". What comes before the first iteration and after the last is in none, "
-                           "either"),
-              kTextColumns);
+                           "either"));
 }
 
 }  // namespace seqpoint::client

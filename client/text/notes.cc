@@ -27,9 +27,7 @@ std::string ClockNote(v1::ClockKind kind) {
              : "";
 }
 
-std::string Note(const std::string& text) {
-  return text.empty() ? "" : Wrap("note: ", text, kTextColumns);
-}
+std::string Note(const std::string& text) { return text.empty() ? "" : Wrap("note: ", text); }
 
 std::string PartLine(const std::string& part) {
   return part.empty() ? "" : absl::StrCat("of ", part, "\n");

@@ -9,8 +9,6 @@
 
 namespace seqpoint::client {
 
-inline constexpr int kTextColumns = 98;  // sentences are wrapped there
-
 // "note: ..." in lines; empty for an empty text.
 std::string Note(const std::string& text);
 // A line, or nothing: what was left out, and whose clock it is when it is not this machine's.

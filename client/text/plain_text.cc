@@ -9,6 +9,7 @@
 #include <memory>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
@@ -237,11 +238,13 @@ void Table::AddRow(std::vector<std::string> cells) { rows_.push_back(std::move(c
 
 std::string Table::ToString(int max_width) const {
   std::vector<size_t> shown;
-  std::vector<size_t> widths(columns_.size());
-  for (size_t i = 0; i < columns_.size(); ++i) {
+  std::vector<size_t> widths(titles_.size());
+  const auto is_right = [&](size_t i) { return absl::StartsWith(titles_[i], ">"); };
+  const auto title = [&](size_t i) { return titles_[i].substr(is_right(i) ? 1 : 0); };
+  for (size_t i = 0; i < titles_.size(); ++i) {
     for (const auto& row : rows_) widths[i] = std::max(widths[i], row[i].size());
     if (widths[i] == 0 && !rows_.empty()) continue;
-    widths[i] = std::max(widths[i], columns_[i].title.size());
+    widths[i] = std::max(widths[i], title(i).size());
     shown.push_back(i);
   }
   if (max_width > 0 && !shown.empty()) {
@@ -258,11 +261,11 @@ std::string Table::ToString(int max_width) const {
       std::string content = Cut(cell(i), widths[i]);
       std::string fill(widths[i] - content.size(), ' ');
       absl::StrAppend(&line, line.empty() ? "" : "  ",
-                      columns_[i].align == kRight ? fill + content : content + fill);
+                      is_right(i) ? fill + content : content + fill);
     }
     absl::StrAppend(&text, std::string(absl::StripTrailingAsciiWhitespace(line)), "\n");
   };
-  add_line([&](size_t i) { return columns_[i].title; });
+  add_line(title);
   for (const auto& row : rows_) add_line([&](size_t i) { return row[i]; });
   return text;
 }

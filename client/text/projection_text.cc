@@ -15,10 +15,8 @@ std::string ProjectionText(const v1::Projection& projection, const v1::Job& job,
   const bool another =
       !part.empty() || (projection.has_total() && projection.iterations_so_far() == 0);
   const bool early = EndedBefore(job) > 0;
-  Table table({{projection.metric().empty() ? "time" : projection.metric()},
-               {"VALUE", Table::kRight},
-               {FormatConfidence(projection.confidence()) + " INTERVAL"},
-               {""}});
+  Table table({projection.metric().empty() ? "time" : projection.metric(), ">VALUE",
+               FormatConfidence(projection.confidence()) + " INTERVAL", ""});
   const bool unread = job.losses().uncounted_processes() > 0;
   auto add = [&](const std::string& name, int64_t iterations, const v1::Estimate& estimate,
                  bool known = true) {
@@ -54,7 +52,7 @@ std::string ProjectionText(const v1::Projection& projection, const v1::Job& job,
         "whole run: unknown; say how long it is with --iterations N or --lengths FILE "
         "--epochs E\n";
   }
-  if (!projection.basis().empty()) text += Wrap("basis: ", projection.basis(), kTextColumns);
+  if (!projection.basis().empty()) text += Wrap("basis: ", projection.basis());
   return text + (projection.unit() == "ns" ? ClockNote(projection.clock_kind()) : "");
 }
 

@@ -41,7 +41,7 @@ std::string NanosecondsOrNone(double duration_ns) {
 }
 
 std::string SharesText(const std::string& title, const TimeShares& shares) {
-  Table table({{title}, {"PER ITERATION", Table::kRight}, {"SHARE", Table::kRight}, {""}});
+  Table table({title, ">PER ITERATION", ">SHARE", ""});
   for (const v1::TimeShare& share : shares) {
     if (!(share.duration_ns() > 0)) continue;
     const double columns = std::clamp(share.share(), 0.0, 1.0) * kBarColumns;
@@ -89,24 +89,20 @@ std::string Headline(const v1::WhatIfReply& reply, const v1::WhatIfAnswer& answe
                                ? answer.name()
                                : absl::StrCat(answer.title(), " (", answer.name(), ")");
   if (!answer.applies()) {
-    return Wrap("",
-                answer.warnings_size() > 0
-                    ? absl::StrCat(answer.name(), " does not apply: ", answer.warnings(0))
-                    : absl::StrCat(what, ": it changes nothing in these traces"),
-                kTextColumns);
+    return Wrap("", answer.warnings_size() > 0
+                        ? absl::StrCat(answer.name(), " does not apply: ", answer.warnings(0))
+                        : absl::StrCat(what, ": it changes nothing in these traces"));
   }
   const Change change = ChangeOf(answer);
   const std::string interval =
       change.interval == "-"
           ? ""
           : absl::StrCat(", ", FormatConfidence(reply.confidence()), ": ", change.interval);
-  return Wrap(
-      "",
-      absl::StrCat(what, ": ", Subject(reply),
-                   reply.whole_run() ? " would take " : " would have taken ",
-                   FormatEstimate(answer.after(), "ns").value, " instead of ",
-                   FormatEstimate(answer.before(), "ns").value, " (", change.value, interval, ")"),
-      kTextColumns);
+  return Wrap("", absl::StrCat(what, ": ", Subject(reply),
+                               reply.whole_run() ? " would take " : " would have taken ",
+                               FormatEstimate(answer.after(), "ns").value, " instead of ",
+                               FormatEstimate(answer.before(), "ns").value, " (", change.value,
+                               interval, ")"));
 }
 
 // Where some lengths gain by it and others lose, one iteration would have told half of it.
@@ -155,12 +151,7 @@ std::string SeqPointsTable(const v1::WhatIfAnswer& answer, bool all) {
                                           b->lengths().begin(), b->lengths().end());
     });
   }
-  Table table({{"LENGTH", Table::kRight},
-               {"STANDS FOR", Table::kRight},
-               {"BEFORE", Table::kRight},
-               {"AFTER", Table::kRight},
-               {"CHANGE", Table::kRight},
-               {"NOTE"}});
+  Table table({">LENGTH", ">STANDS FOR", ">BEFORE", ">AFTER", ">CHANGE", "NOTE"});
   for (const v1::WhatIfSeqPoint* point : shown) {
     table.AddRow({FormatLengths(point->lengths()), FormatCount(std::llround(point->weight())),
                   NanosecondsOrNone(point->before_duration_ns()),
@@ -175,8 +166,7 @@ std::string SeqPointsTable(const v1::WhatIfAnswer& answer, bool all) {
 
 // With `all` all that there are, their names whole.
 std::string KernelsTable(const v1::WhatIfAnswer& answer, bool all, int width) {
-  Table table(
-      {{"BEFORE", Table::kRight}, {"AFTER", Table::kRight}, {"CHANGE", Table::kRight}, {"KERNEL"}});
+  Table table({">BEFORE", ">AFTER", ">CHANGE", "KERNEL"});
   const int shown = all ? answer.kernels_size() : std::min(answer.kernels_size(), kShownKernels);
   for (int i = 0; i < shown; ++i) {
     const v1::WhatIfKernel& kernel = answer.kernels(i);
@@ -204,11 +194,7 @@ std::string PathsTable(const v1::WhatIfAnswer& answer) {
     });
     return it == shares.end() ? v1::TimeShare() : *it;
   };
-  Table table({{"CRITICAL PATH"},
-               {"BEFORE", Table::kRight},
-               {"SHARE", Table::kRight},
-               {"AFTER", Table::kRight},
-               {"SHARE", Table::kRight}});
+  Table table({"CRITICAL PATH", ">BEFORE", ">SHARE", ">AFTER", ">SHARE"});
   std::set<std::string> seen;
   for (const TimeShares* shares : {&before, &after}) {
     for (const v1::TimeShare& share : *shares) {
@@ -224,7 +210,7 @@ std::string PathsTable(const v1::WhatIfAnswer& answer) {
 }
 
 std::string StepsTable(const v1::WhatIfAnswer& answer) {
-  Table table({{"TASKS", Table::kRight}, {"STEP"}});
+  Table table({">TASKS", "STEP"});
   for (const v1::WhatIfStep& step : answer.steps()) {
     table.AddRow({step.tasks() == 0 ? "none" : FormatCount(step.tasks()), step.text()});
   }
@@ -237,7 +223,7 @@ std::string Basis(const v1::WhatIfReply& reply) {
       absl::StrCat(FormatCount(reply.traces(), "traced iteration"), ", replayed as they are ",
                    FormatChange(reply.replay_error(), 2), " off");
   if (!reply.basis().empty()) absl::StrAppend(&text, "; ", reply.basis());
-  return absl::StrCat(Wrap("basis:   ", text, kTextColumns), ClockNote(reply.clock_kind()),
+  return absl::StrCat(Wrap("basis:   ", text), ClockNote(reply.clock_kind()),
                       LossesLine(reply.losses()));
 }
 
@@ -257,12 +243,7 @@ std::string ReplayText(const v1::ReplayReply& reply, bool all) {
     });
     shown.resize(kShownWorst);
   }
-  Table table({{"ITERATION", Table::kRight},
-               {"RANK", Table::kRight},
-               {"LENGTH", Table::kRight},
-               {"MEASURED", Table::kRight},
-               {"REPLAYED", Table::kRight},
-               {"ERROR", Table::kRight}});
+  Table table({">ITERATION", ">RANK", ">LENGTH", ">MEASURED", ">REPLAYED", ">ERROR"});
   for (const v1::ReplayedIteration* iteration : shown) {
     table.AddRow({FormatCount(iteration->number()),
                   ranks.size() > 1 ? absl::StrCat(iteration->rank()) : "",
@@ -293,33 +274,28 @@ std::string WhatIfText(const v1::WhatIfReply& reply, bool all, int width) {
   std::vector<std::string> warnings(answer.warnings().begin(), answer.warnings().end());
   // The headline has it.
   if (!answer.applies() && !warnings.empty()) warnings.erase(warnings.begin());
-  for (const std::string& warning : warnings) text += Wrap("warning: ", warning, kTextColumns);
+  for (const std::string& warning : warnings) text += Wrap("warning: ", warning);
   if (!answer.assumption().empty()) {
-    text += Wrap("assumes ", absl::StrCat("(not in the interval): ", answer.assumption()),
-                 kTextColumns);
+    text += Wrap("assumes ", absl::StrCat("(not in the interval): ", answer.assumption()));
   }
   if (answer.measured_bounds() + answer.guessed_bounds() > 0) {
     text += Wrap("bounds:  ",
                  absl::StrCat("what limits a kernel was measured for ",
                               FormatCount(answer.measured_bounds()), ", told by its name and time ",
-                              "for ", FormatCount(answer.guessed_bounds())),
-                 kTextColumns);
+                              "for ", FormatCount(answer.guessed_bounds())));
   }
   if (answer.applies()) {
     absl::StrAppend(&text, PathsTable(answer), SeqPointsTable(answer, all), SignNote(answer),
                     KernelsTable(answer, all, width));
   }
   absl::StrAppend(&text, StepsTable(answer), "\n");
-  if (!answer.source().empty()) text += Wrap("source:  ", answer.source(), kTextColumns);
+  if (!answer.source().empty()) text += Wrap("source:  ", answer.source());
   return text + Basis(reply);
 }
 
 std::string WhatIfListText(const v1::WhatIfReply& reply, bool all, int width) {
-  Table table({{"PRESET"},
-               {"TIME", Table::kRight},
-               {FormatConfidence(reply.confidence()) + " INTERVAL"},
-               {reply.whole_run() ? "RUN THEN" : "SO FAR THEN", Table::kRight},
-               {"NOTE"}});
+  Table table({"PRESET", ">TIME", FormatConfidence(reply.confidence()) + " INTERVAL",
+               reply.whole_run() ? ">RUN THEN" : ">SO FAR THEN", "NOTE"});
   int unfit = 0;
   std::string before;
   for (const v1::WhatIfAnswer& answer : reply.answers()) {

@@ -27,10 +27,8 @@ int Doctor(const Context& context, DoctorOptions& options) {
 void AddDoctor(CLI::App* app, Context* context) {
   auto [command, options] = AddCommand<DoctorOptions>(
       app, context, "doctor", "Say what stands in the way of a profile, and what to do.", &Doctor);
-  command
-      ->add_option("--python", options->python,
-                   "the Python of the training, whose PyTorch is looked at; default: python3")
-      ->type_name("PATH");
+  AddValue(command, "--python PATH", &options->python,
+           "the Python of the training, whose PyTorch is looked at; default: python3");
 }
 
 }  // namespace seqpoint::client

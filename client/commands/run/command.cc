@@ -77,27 +77,19 @@ void AddRun(CLI::App* app, Context* context) {
   options->command = command;
   RunOptions& run = options->run;
   command->prefix_command();
-  command->add_option("--job", run.job, "name of the job; default: that of the program")
-      ->check(Name())
-      ->type_name("NAME");
-  command
-      ->add_option("--run-id", run.run_id,
-                   "ranks and resumed runs with the same id are one job; default: that of "
-                   "torchrun or Slurm, else a new one")
-      ->check(Name())
-      ->type_name("ID");
-  command
-      ->add_option("--overhead-budget", run.overhead_budget_share,
-                   "largest share of the run's time for stops to measure; default 1%")
-      ->transform(Share())
-      ->type_name("SHARE");
-  command
-      ->add_option("--metrics", run.metric_sets,
-                   "metric sets to collect; `seqpoint metrics` lists them; default: utilisation. "
-                   "Several sets share the measurements")
-      ->delimiter(',')
-      ->check(Name())
-      ->type_name("SET[,SET]");
+  AddValue(command, "--job NAME", &run.job, "name of the job; default: that of the program",
+           Name());
+  AddValue(command, "--run-id ID", &run.run_id,
+           "ranks and resumed runs with the same id are one job; default: that of "
+           "torchrun or Slurm, else a new one",
+           Name());
+  AddValue(command, "--overhead-budget SHARE", &run.overhead_budget_share,
+           "largest share of the run's time for stops to measure; default 1%", Share());
+  AddValue(command, "--metrics SET[,SET]", &run.metric_sets,
+           "metric sets to collect; `seqpoint metrics` lists them; default: utilisation. "
+           "Several sets share the measurements",
+           Name())
+      ->delimiter(',');
   AddMetricsFile(command, &options->metrics_file);
   AddChoice(command, "--counter-backend", &options->backend, {"range", "pm"},
             "range (default): exact, counts this process only, waits for the GPU at both ends of a "

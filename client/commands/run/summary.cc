@@ -76,7 +76,7 @@ std::string RunSummary(const v1::Job& job, const Answerable& answers, int wait_s
       absl::StrAppend(&text, "left out: ", losses, "\n");
     }
     text += UnprojectedText(job);
-    if (!job.error().empty()) text += Wrap("problem: ", job.error(), kTextColumns);
+    if (!job.error().empty()) text += Wrap("problem: ", job.error());
     if (!IsOver(job)) text += "the last records are not in these figures yet: ask again\n";
     const std::string& id = job.id();
     absl::StrAppend(&text, "ask next: seqpoint jobs ", id);
