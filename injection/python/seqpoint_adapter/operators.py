@@ -10,6 +10,8 @@ import _thread
 import atexit
 import os
 
+from .hooks import around
+
 MAX_LENGTHS = 16  # twice those that the daemon wants at a time: its SeqPoints may change
 MAX_FAILURES = 3
 MAX_DROPPED = 16  # recordings of iterations that turned out to be unlike others
@@ -35,9 +37,9 @@ class Recorder:
         if self._observer is None:
             self._give_up(f"PyTorch {torch.__version__} has no observer of operators")
             return
-        self._wrap_observer(self._observer)
+        around(self, self._observer, "register_callback", before="_on_register")
         for owner in _profilers(torch):
-            self._wrap_enter(owner)
+            around(self, owner, "__enter__", before="make_room")
         # A child would write into the file of the graph, too.
         os.register_at_fork(before=self.make_room)
         atexit.register(self._on_exit)
@@ -129,9 +131,9 @@ class Recorder:
         recording.keep()
         whole = sum(not recording.on_host or len(kinds) == 2 for kinds in self._made.values())
         if whole > 0 and recording.on_host:
-            self._tell(True, f"those of {whole} length{'s' * (whole > 1)} are in {self._folder}")
+            self._library.operators(True, f"those of {whole} length{'s' * (whole > 1)} are in {self._folder}")
         elif whole > 0:
-            self._tell(True, f"the graphs of {whole} length{'s' * (whole > 1)} are in "
+            self._library.operators(True, f"the graphs of {whole} length{'s' * (whole > 1)} are in "
                        f"{self._folder}; their times on a GPU are not recorded: CUPTI serves one "
                        "tool at a time")
 
@@ -154,30 +156,11 @@ class Recorder:
 
     def _give_up(self, why):
         self._over = True
-        self._tell(bool(self._made), f"no more are recorded: {why}")
+        self._library.operators(bool(self._made), f"no more are recorded: {why}")
 
-    def _tell(self, works, message):
-        self._library.operators(works, message)
-
-    def _wrap_observer(self, observer):
-        recorder, register = self, observer.register_callback
-
-        def register_callback(self, *args, **kwargs):
-            if recorder and not recorder.make_room():
-                recorder._others = self
-            return register(self, *args, **kwargs)
-
-        observer.register_callback = register_callback
-
-    def _wrap_enter(self, owner):
-        recorder, enter = self, owner.__enter__
-
-        def __enter__(self):
-            if recorder:
-                recorder.make_room()
-            return enter(self)
-
-        owner.__enter__ = __enter__
+    def _on_register(self, observer, *_, **__):
+        if not self.make_room():
+            self._others = observer
 
     def __reduce__(self):  # see Adapter's
         return bool, ()

@@ -30,35 +30,22 @@ referred to weakly.
 import _thread
 import atexit
 import functools
-import gc
 import importlib
 import inspect
 import os
 import sys
 import time
-import types
 import weakref
-from collections import Counter
 
-from . import around_import, hide_frame, log, tell
-from . import batches as batches_module
-from . import by_hand as by_hand_module
-from . import cycle as cycle_module
-from . import features as features_module
-from . import library as library_module
-from . import operators as operators_module
-from . import passes as passes_module
+from . import around_import, by_hand, features, hide_frame, tell
 from .batches import EACH, ONE, Batches
-from .by_hand import ByHand
 from .cycle import TAKEN_OVER, Cycle
-from .features import Reader
+from .hooks import around, compiling, leave_uncompiled, let_script, safely
+from .modules import Target, Targets, owners_of, parameters_of, trained_by, wrapped_by
 from .operators import Recorder
 from .passes import GradientFree, LeftOut
 
 MAX_COMPANIONS = 3
-MAX_OWNERS = 64
-MAX_WRAPPED = 8  # models inside of each other, down from the root
-MAX_ALIKE = 8  # modules of one class in the root whose calls may all pass through us
 MAX_EARLY = 1024  # forwards before the first optimiser step
 SEARCHES = 3  # levels of the module tree that are tried where the outermost is never called
 SEARCHED_STEPS = 32  # until a search without torch.compile ends; some programs step before training
@@ -71,27 +58,6 @@ TOLD_BY_PROGRAM = (
     "if hasattr(seqpoint, 'seqpoint_iteration_begin'): seqpoint.seqpoint_attach(0), "
     "seqpoint.seqpoint_iteration_begin(ctypes.c_int64(int(length)))")
 MAX_PARTS = 1024  # steps with other parameters that belong to one iteration
-
-
-class Target:
-    """A module whose calls are told."""
-
-    __slots__ = ("module", "label", "reader", "names_at", "names", "steps")
-
-    def __init__(self, module, label):
-        self.module = weakref.ref(module)
-        self.label = label  # put before the names of its numbers; "" of the root
-        self.reader = None
-        self.names_at = 0
-        self.names = None  # of the reader, that names_at has
-        self.steps = -1  # value of Adapter._steps when it was told last
-
-
-class Targets(dict):
-    """By the id of their module."""
-
-    def __reduce__(self):  # see Adapter's
-        return dict, ()
 
 
 class Adapter:
@@ -126,16 +92,18 @@ class Adapter:
         self._stepped = None  # what the step that ended the last iteration had: ids of both
         self._parts = 0  # further steps of that iteration
         self._capturing = None  # what is told while a CUDA graph is captured
+        self._captured = weakref.WeakKeyDictionary()  # graph with a part of an iteration -> _Capture
+        self._profilers = weakref.WeakSet()  # of the program, that run
         self._passes = False  # there were some since the last step of any optimiser
         self._inner = None  # the optimiser that stepped last inside this iteration, in words
         self._batches = Batches()
         self._said_batches = (EACH, "")
         self._graded = None  # a parameter of the root that has gradients, weakly
-        self._hand = ByHand()
+        self._hand = by_hand.ByHand()
         self._hand_steps = 0
         self._by_hand = False
         self._ends_watched = False  # the end of the program is looked at
-        self._backward = {}  # by name: PyTorch's function, and ours
+        self._backward = {}  # by name: our function around PyTorch's
         self._trainings = 1
         self._look_at = 1  # the step at which _look() comes next
         self._has_rank = False
@@ -154,139 +122,93 @@ class Adapter:
         self._said = None  # of the last root that was found
         self._recorder = None  # of operators, where they are asked for
 
+    @safely
     def install(self):
-        self._safely(self._install)
-
-    def _install(self):
         torch = self._torch
-        self._wrap(torch.optim.Optimizer, "__init__", after=lambda result, optimizer, *_, **__:
-                   self._safely(self._on_optimizer, optimizer))
+        for owner, name, *hooks in self._hooks():
+            if hasattr(owner, name):
+                around(self, owner, name, *hooks)
         # As an attribute of torch.optim it is missing in some versions.
         optimizer = importlib.import_module("torch.optim.optimizer")
         register = getattr(optimizer, "register_optimizer_step_post_hook", None)
         if register is not None:
             register(self._hook)
         else:
-            self._wrap(torch.optim.Optimizer, "_hook_for_profile", after=self._hook_class)
+            around(self, torch.optim.Optimizer, "_hook_for_profile", after="_hook_class")
         for scaler in _scalers(torch):
             self._wrap_scaler(scaler)
-        graph = getattr(torch.cuda, "CUDAGraph", None)
-        if graph is not None:
-            self._wrap_graph(graph)
-        profile = torch.autograd.profiler.profile
-        if self._library.stand_down is not None and hasattr(profile, "_prepare_trace"):
-            self._wrap_profiler(profile)
-        loaders = sys.modules.get("torch.utils.data.dataloader")
-        if hasattr(loaders, "_BaseDataLoaderIter"):
-            self._wrap(loaders._BaseDataLoaderIter, "__next__", after=lambda _, iterator:
-                       self._safely(self._on_taken, iterator))
+        if hasattr(torch.cuda, "CUDAGraph"):
+            self._wrap_graph(torch.cuda.CUDAGraph)
         if os.environ.get("SEQPOINT_OPERATORS"):
             self._recorder = Recorder(torch, self._library, os.environ["SEQPOINT_OPERATORS"])
         self._search()
         self._watch_backward(True)
         if hasattr(torch, "compile"):
-            self._wrap(torch, "compile", before=lambda *args, **kwargs:
-                       self._safely(self._on_compile, *args, **kwargs))
-            _leave_uncompiled(sys.modules.get("torch._dynamo"))
-            around_import("torch._dynamo", lambda: self._safely(self._restore, torch.nn.Module),
-                          lambda dynamo: self._safely(self._on_dynamo, dynamo))
+            leave_uncompiled(sys.modules.get("torch._dynamo"))
+            around_import("torch._dynamo", self._before_dynamo, self._on_dynamo)
+
+    def _hooks(self):
+        """What is hooked in any case where it is there: a class or module, the name of its
+        function, and the names of methods of ours, as hooks.around takes them."""
+        torch = self._torch
+        loaders = sys.modules.get("torch.utils.data.dataloader")
+        yield torch.optim.Optimizer, "__init__", None, "_on_optimizer"
+        yield getattr(loaders, "_BaseDataLoaderIter", None), "__next__", None, "_on_taken"
+        yield torch, "compile", "_on_compile"
+        profile = torch.autograd.profiler.profile
+        if self._library.stand_down is not None and hasattr(profile, "_prepare_trace"):
+            yield profile, "_prepare_trace", "_on_profiler", None, "_on_profiler_ended"
+            yield profile, "__exit__", None, "_on_profiler_ended", "_on_profiler_ended"
 
     # Hooks.
 
-    def _wrap(self, owner, name, before=None, after=None):
-        original = getattr(owner, name)
-
-        @functools.wraps(original)
-        def wrapped(*args, **kwargs):
-            if before is not None:
-                before(*args, **kwargs)
-            try:
-                result = original(*args, **kwargs)
-            except BaseException as error:
-                hide_frame(error)
-                raise
-            if after is not None:
-                after(result, *args, **kwargs)
-            return result
-
-        setattr(owner, name, wrapped)
-        return original
-
-    def _hook_class(self, _, optimizer):
+    def _hook_class(self, optimizer):
         """PyTorch before 2.0 calls this when an optimiser is made."""
-        owner, step = type(optimizer), type(optimizer).step
-        if getattr(step, "seqpoint", False):
-            return
-        adapter = self
-
-        @functools.wraps(step)
-        def wrapped(optimizer, *args, **kwargs):
-            try:
-                result = step(optimizer, *args, **kwargs)
-            except BaseException as error:
-                hide_frame(error)
-                raise
-            if adapter:
-                adapter._on_step(optimizer)
-            return result
-
-        wrapped.seqpoint = wrapped.hooked = True
-        owner.step = wrapped
+        if not hasattr(type(optimizer).step, "seqpoint"):
+            step = around(self, type(optimizer), "step", after="_on_step")
+            step.seqpoint = step.hooked = True
 
     def _watch_end(self, owner):
         """Behind all that PyTorch does around a step: its own record of it is to be whole."""
-        adapter, step = self, owner.step
-        if getattr(step, "seqpoint_end", False):
-            return
+        if not hasattr(owner.step, "seqpoint_end"):
+            around(self, owner, "step", after="_on_step_end").seqpoint_end = True
 
-        @functools.wraps(step)
-        def wrapped(optimizer, *args, **kwargs):
-            try:
-                result = step(optimizer, *args, **kwargs)
-            except BaseException as error:
-                hide_frame(error)
-                raise
-            if adapter:
-                adapter._recorder.on_step(adapter._forwards == 0)
-            return result
-
-        wrapped.seqpoint_end = True
-        owner.step = wrapped
+    def _on_step_end(self, *_, **__):
+        self._recorder.on_step(self._forwards == 0)
 
     def _wrap_scaler(self, scaler):
         """An iteration whose step GradScaler leaves out (overflow) is an iteration all the same."""
-        adapter, original = self, scaler.step
+        around(self, scaler, "step", "_before_scaler", "_after_scaler")
 
-        @functools.wraps(original)
-        def step(self, optimizer, *args, **kwargs):
-            adapter._scaler_stepped = False
-            try:
-                result = original(self, optimizer, *args, **kwargs)
-            except BaseException as error:
-                hide_frame(error)
-                raise
-            if not adapter._scaler_stepped:
-                adapter._on_step(optimizer)
-            return result
+    def _before_scaler(self, *_, **__):
+        self._scaler_stepped = False
 
-        scaler.step = step
+    def _after_scaler(self, _, optimizer, *__, **___):
+        if not self._scaler_stepped:
+            self._on_step(optimizer)
 
     def _step_hook(self):
         """For PyTorch's global hook. A compiled step is cut before it, to be seen; where nothing
         may be cut, it goes unseen."""
-        compiling = _compiling(self._torch)
+        is_compiling = compiling(self._torch)
 
         def hook(optimizer, args, kwargs):
-            if not compiling():
+            if not is_compiling():
                 self._on_step(optimizer)
 
         hook._torchdynamo_disable = True
         return hook
 
+    @safely
+    def _before_dynamo(self):
+        self._restore(self._torch.nn.Module)
+
+    @safely
     def _on_dynamo(self, dynamo):
-        _leave_uncompiled(dynamo)
+        leave_uncompiled(dynamo)
         self._watch_all()
 
+    @safely
     def _on_compile(self, model=None, *_, fullgraph=False, **__):
         if fullgraph and not isinstance(model, self._torch.nn.Module):
             self._hook.__dict__.pop("_torchdynamo_disable", None)
@@ -298,53 +220,25 @@ class Adapter:
 
     def _wrap_graph(self, graph_class):
         """Iterations that are captured as a whole run no Python when they are replayed."""
-        adapter = self
-        begin, end, replay = graph_class.capture_begin, graph_class.capture_end, graph_class.replay
-        captured = weakref.WeakKeyDictionary()  # graph with a part of an iteration -> its _Capture
+        around(self, graph_class, "capture_begin", after="_on_capture")
+        around(self, graph_class, "capture_end", before="_on_captured")
+        around(self, graph_class, "replay", "_on_replay", "_on_replayed")
 
-        @functools.wraps(begin)
-        def capture_begin(self, *args, **kwargs):
-            try:
-                result = begin(self, *args, **kwargs)
-            except BaseException as error:
-                hide_frame(error)
-                raise
-            adapter._capturing = _Capture()
-            return result
+    def _on_capture(self, *_, **__):
+        self._capturing = _Capture()
 
-        @functools.wraps(end)
-        def capture_end(self, *args, **kwargs):
-            capture, adapter._capturing = adapter._capturing, None
-            captured.pop(self, None)
-            if capture is not None and (capture.stepped or capture.passes > 0):
-                captured[self] = capture
-            try:
-                return end(self, *args, **kwargs)
-            except BaseException as error:
-                hide_frame(error)
-                raise
+    def _on_captured(self, graph, *_, **__):
+        capture, self._capturing = self._capturing, None
+        self._captured.pop(graph, None)
+        if capture is not None and (capture.stepped or capture.passes > 0):
+            self._captured[graph] = capture
 
-        @functools.wraps(replay)
-        def replay_(self, *args, **kwargs):
-            capture = captured.get(self) if captured else None
-            if capture is not None:
-                adapter._safely(adapter._on_replay, capture)
-            try:
-                result = replay(self, *args, **kwargs)
-            except BaseException as error:
-                hide_frame(error)
-                raise
-            if capture is not None and capture.stepped:
-                adapter._safely(adapter._on_replayed_step)
-            return result
-
-        graph_class.capture_begin, graph_class.capture_end = capture_begin, capture_end
-        graph_class.replay = replay_
-
-    def _on_replay(self, capture):
+    @safely
+    def _on_replay(self, graph, *_, **__):
         """Passes without their step: the optimiser's comes later. Where Python called the root, the
         call has told (torch.cuda.make_graphed_callables)."""
-        if not self._attached or (self._called_root and not capture.stepped):
+        capture = self._captured.get(graph)
+        if capture is None or not self._attached or (self._called_root and not capture.stepped):
             return
         if not capture.stepped:
             if self._forwards == 0:
@@ -356,54 +250,24 @@ class Adapter:
                 self._begun, training = False, None
             self._library.forward(training, *told)
 
-    def _on_replayed_step(self):
-        if self._attached:
+    @safely
+    def _on_replayed(self, graph, *_, **__):
+        capture = self._captured.get(graph)
+        if capture is not None and capture.stepped and self._attached:
             self._library.step(0)
             self._was_free = self._begun = False
 
-    def _wrap_profiler(self, profile):
+    def _on_profiler(self, profile, *_, **__):
         """CUPTI serves one profiler at a time: the program's own goes first."""
-        adapter = self
-        prepare, leave = profile._prepare_trace, profile.__exit__
-        running = weakref.WeakSet()
+        own = self._recorder is not None and self._recorder.make_room()
+        if not own and profile not in self._profilers:
+            self._profilers.add(profile)
+            self._library.stand_down("torch.profiler")
 
-        @functools.wraps(prepare)
-        def _prepare_trace(self, *args, **kwargs):
-            if adapter._recorder is not None and adapter._recorder.make_room():
-                return prepare(self, *args, **kwargs)
-            if self not in running:
-                running.add(self)
-                adapter._library.stand_down("torch.profiler")
-            try:
-                return prepare(self, *args, **kwargs)
-            except BaseException as error:
-                running.discard(self)
-                adapter._library.come_back()
-                hide_frame(error)
-                raise
-
-        @functools.wraps(leave)
-        def __exit__(self, *args, **kwargs):
-            try:
-                return leave(self, *args, **kwargs)
-            except BaseException as error:
-                hide_frame(error)
-                raise
-            finally:
-                if self in running:
-                    running.discard(self)
-                    adapter._library.come_back()
-
-        profile._prepare_trace, profile.__exit__ = _prepare_trace, __exit__
-
-    def _safely(self, function, /, *arguments, **named):
-        """Nothing of ours ever raises into the program."""
-        if self._broken:
-            return
-        try:
-            function(*arguments, **named)
-        except Exception as error:
-            self._fail(error)
+    def _on_profiler_ended(self, profile, *_, **__):
+        if profile in self._profilers:
+            self._profilers.discard(profile)
+            self._library.come_back()
 
     def _fail(self, error):
         self._broken = True
@@ -412,8 +276,7 @@ class Adapter:
         self._targets.clear()
         self._searching = False
         self._watch_backward(False)
-        for owner in list(self._patched):
-            self._restore(owner)
+        self._restore_all()
         self._library.describe(False, f"the PyTorch adapter failed ({error!r}); iterations are "
                                "found without it")
 
@@ -432,6 +295,10 @@ class Adapter:
         else:
             owner.__call__ = own
 
+    def _restore_all(self):
+        for owner in list(self._patched):
+            self._restore(owner)
+
     def _search(self):
         """Looks for the root among what is called until the next step."""
         self._searching = True
@@ -441,8 +308,7 @@ class Adapter:
         self._targets.clear()
         self._called = []
         self._met = {}
-        for owner in list(self._patched):
-            self._restore(owner)
+        self._restore_all()
         self._watch_all()
 
     def _watch_all(self):
@@ -450,15 +316,15 @@ class Adapter:
         if self._compiles or not self._searching:
             return
         adapter, module = self, self._torch.nn.Module
-        original, compiling = module.__call__, _compiling(self._torch)
+        original, is_compiling = module.__call__, compiling(self._torch)
 
         @functools.wraps(original)
         def call(self, *args, **kwargs):
             inside = adapter._inside
             depth = getattr(inside, "depth", 0)
-            watched = adapter._searching and not compiling()
+            watched = adapter._searching and not is_compiling()
             if watched and depth == 0:
-                adapter._safely(adapter._on_outermost, self, args, kwargs)
+                adapter._on_outermost(self, args, kwargs)
             inside.depth = depth + watched
             try:
                 return original(self, *args, **kwargs)
@@ -470,6 +336,7 @@ class Adapter:
 
         self._replace(module, call)
 
+    @safely
     def _on_outermost(self, module, args, kwargs):
         self._met[id(module)] = weakref.ref(module)
         target = self._targets.get(id(module))
@@ -478,13 +345,13 @@ class Adapter:
             if not self._grad():
                 # Nobody can tell yet whose it is; before the first iteration it is in none.
                 self._was_free |= self._steps == 0 and any(
-                    p.requires_grad for p in _parameters(module))
+                    p.requires_grad for p in parameters_of(module))
                 return
             if len(self._called) > MAX_COMPANIONS:
                 return
             if self._torch.jit.is_tracing():
                 return
-            if not any(p.requires_grad for p in _parameters(module)):
+            if not any(p.requires_grad for p in parameters_of(module)):
                 return  # a loss, a frozen teacher
             root = self._root.module() if self._root is not None else None
             if root is not None and any(part is module for part in root.modules()):
@@ -502,12 +369,12 @@ class Adapter:
         if any(base in self._patched for base in owner.__mro__):
             return
         adapter, targets, original = self, self._targets, owner.__call__
-        compiling, inherited = _compiling(self._torch), "__call__" not in owner.__dict__
+        is_compiling, inherited = compiling(self._torch), "__call__" not in owner.__dict__
         base = self._torch.nn.Module
 
         @functools.wraps(original)
         def call(self, *args, **kwargs):
-            if compiling():
+            if is_compiling():
                 # torch.compile inlines this where it meets the class (torch/_dynamo/variables/
                 # nn_module.py: UnspecializedNNModuleVariable.call_function), so it is nothing but a
                 # call: what cannot be traced would be an error under fullgraph.
@@ -519,7 +386,7 @@ class Adapter:
                 except Exception as error:
                     adapter._fail(error)
             elif adapter and (adapter._forwards == 0 or adapter._hand.watching):
-                adapter._safely(adapter._on_relative, self)
+                adapter._on_relative(self)
             try:
                 if inherited and base.__call__ is not original:  # replaced, as torch.fx does
                     return super(owner, self).__call__(*args, **kwargs)
@@ -588,6 +455,7 @@ class Adapter:
             self._say()
         self._left_out.on_first(self._gradient())
 
+    @safely
     def _on_relative(self, module):
         """An instance of a class that is watched is called, which is no target: what the root
         wraps, or a copy of it."""
@@ -609,12 +477,12 @@ class Adapter:
     def _gradient(self):
         """What each backward pass changes; None also where that is not known."""
         parameter = self._graded() if self._graded is not None else None
-        return None if parameter is None else by_hand_module.gradient(parameter)
+        return None if parameter is None else by_hand.gradient(parameter)
 
     def _find_graded(self):
         if self._graded is None or self._graded() is None:
             root = self._root.module() if self._root is not None else None
-            parameter = by_hand_module.graded(root) if root is not None else None
+            parameter = by_hand.graded(root) if root is not None else None
             self._graded = weakref.ref(parameter) if parameter is not None else None
 
     def _before_further_pass(self, target):
@@ -639,7 +507,7 @@ class Adapter:
         nobody called, nor of parameters beside those that stepped that got no gradient."""
         stepped, own = self._cycle.stepped(), {id(p) for p in parameters}
         for reference in list(self._met.values()):
-            of_module = {id(p) for p in _parameters(reference())}
+            of_module = {id(p) for p in parameters_of(reference())}
             if not own.isdisjoint(of_module) and stepped.isdisjoint(of_module):
                 return True
             if not own.isdisjoint(of_module) and any(p.grad is not None for p in parameters):
@@ -650,7 +518,7 @@ class Adapter:
         """One of several passes of an iteration."""
         if numbers is None:
             numbers = target.reader.read(args, kwargs)
-        tensors, are_all = features_module.tensors(self._torch, (*args, *kwargs.values()))
+        tensors, are_all = features.tensors(self._torch, (*args, *kwargs.values()))
         known = self._graded is not None and self._graded() is not None
         gradient = (self._gradient(),) if known else None
         with self._plainly():
@@ -660,7 +528,7 @@ class Adapter:
         """`training`: False of an evaluation batch; None: of a module beside the root."""
         reader = target.reader
         if reader is None:
-            reader = target.reader = Reader(self._torch, target.module())
+            reader = target.reader = features.Reader(self._torch, target.module())
         numbers = reader.read(args, kwargs)
         if target.names is not reader.names:
             target.names = reader.names
@@ -683,7 +551,8 @@ class Adapter:
 
     # Optimiser steps.
 
-    def _on_optimizer(self, optimizer):
+    @safely
+    def _on_optimizer(self, optimizer, *_, **__):
         """An optimiser was made: of another model than the root, it begins another training (the
         next fold, the next stage), whose first iteration is not to be missed."""
         self._cycle.add(optimizer)
@@ -702,14 +571,14 @@ class Adapter:
             self._trainings += 1
             self._search()
             return
-        trained = {id(p) for group in optimizer.param_groups for p in group["params"]}
+        trained = trained_by(optimizer)
         if len(trained) < 2:
             return  # no model: an input that is optimised, perhaps in each iteration
-        if root is None or not any(id(p) in trained for p in _parameters(root)):
+        if root is None or not any(id(p) in trained for p in parameters_of(root)):
             self._trainings += 1
             self._search()
 
-    def _on_step(self, optimizer):
+    def _on_step(self, optimizer, *_, **__):
         self._scaler_stepped = True
         if self._broken:
             return
@@ -790,6 +659,7 @@ class Adapter:
                 ONE: f"an iteration takes one batch: {why}",
             }.get(per_iteration, f"it is not known how many batches an iteration takes: {why}"))
 
+    @safely
     def _on_taken(self, iterator):
         """A DataLoader gave a batch. Those of an evaluation are taken without gradients."""
         if self._batches.watching and self._grad():
@@ -829,21 +699,20 @@ class Adapter:
         autograd = self._torch.autograd
         for name in ("backward", "grad"):
             if watch:
-                original = self._wrap(autograd, name, after=lambda *_, **__: self._safely(
-                    self._on_backward))
-                self._backward[name] = original, getattr(autograd, name)
-                _let_script(self._torch, *self._backward[name])
-            elif getattr(autograd, name) is self._backward[name][1]:
-                setattr(autograd, name, self._backward[name][0])
+                self._backward[name] = around(self, autograd, name, after="_on_backward")
+                let_script(self._torch, self._backward[name])
+            elif getattr(autograd, name) is self._backward[name]:
+                setattr(autograd, name, self._backward[name].__wrapped__)
 
-    def _on_backward(self):
+    @safely
+    def _on_backward(self, *_, **__):
         if not self._hand.watching:
             return
         root = self._root.module() if self._root is not None else None
         self._hand.on_backward(root)
         if not self._ends_watched:
             self._ends_watched = True
-            atexit.register(self._safely, self._on_exit)
+            atexit.register(self._on_exit)
         if self._hand.passes == UNEXPLAINED and self._steps == 0:
             self._explain(root)
             self._watch_backward(False)
@@ -874,6 +743,7 @@ class Adapter:
         self._left_out.on_step(self._forwards)
         self._end_iteration(at_ns=self._when())
 
+    @safely
     def _on_exit(self):
         if not self._hand.watching:
             return
@@ -919,7 +789,7 @@ class Adapter:
     def _attach(self, root):
         """The first step of a program without CUDA: the library begins here."""
         self._ask_rank()
-        on_host = root is None or all(p.device.type == "cpu" for p in _parameters(root))
+        on_host = root is None or all(p.device.type == "cpu" for p in parameters_of(root))
         if not self._library.attach(0 if on_host else 1):
             return
         self._attached, self._on_host = True, on_host
@@ -937,11 +807,10 @@ class Adapter:
         self._without_root = 0
         self._patience = LOST_AFTER
         self._targets = Targets({key: t for key, t in self._targets.items() if t in self._called})
-        for owner in list(self._patched):
-            self._restore(owner)
+        self._restore_all()
         modules = [module for t in self._called if (module := t.module()) is not None]
         root = self._root.module() if self._root is not None else None
-        for module in (*modules, *(_wrapped(root) if root is not None else ())):
+        for module in (*modules, *(wrapped_by(root) if root is not None else ())):
             self._watch(type(module))
         return modules
 
@@ -973,12 +842,11 @@ class Adapter:
             return
         owners = []
         if self._compiles and self._searches <= SEARCHES:
-            owners = _owners(self._torch, optimizer, self._searches)
+            owners = owners_of(self._torch, optimizer, self._searches)
         if not owners:
             self._searching = False
             self._targets.clear()
-            for owner in list(self._patched):
-                self._restore(owner)
+            self._restore_all()
             self._patience *= 10
             self._said = None
             self._library.describe(False, (
@@ -1012,104 +880,8 @@ class _Capture:
         return sum(training == 1 for training, *_ in self.forwards)
 
 
-def _compiling(torch):
-    """The function that tells code whether torch.compile traces it."""
-    if not hasattr(torch, "compile") and not hasattr(torch, "compiler"):
-        return bool
-    # As they came: since 2.2, 2.1 and 2.0.
-    for parent in (getattr(torch, "compiler", None), torch._utils,
-                   sys.modules.get("torch._dynamo")):
-        if hasattr(parent, "is_compiling"):
-            return parent.is_compiling
-    return torch.jit.is_scripting
-
-
-def _leave_uncompiled(dynamo):
-    """Has torch.compile run the adapter's frames as they are, as it does those of torch.nn.Module.
-    What they call is compiled all the same."""
-    modules = (batches_module, by_hand_module, cycle_module, features_module, library_module,
-               operators_module, passes_module, sys.modules[__name__])
-    try:
-        for module in modules:
-            for code in _codes(vars(module), module.__name__):
-                dynamo.eval_frame.skip_code(code)
-    except Exception:  # not loaded yet, or without the function: they may be looked at for nothing
-        pass
-
-
-def _let_script(torch, original, wrapped):
-    """torch.jit.script knows functions of PyTorch by their address, and compiles all others."""
-    try:
-        builtins = importlib.import_module("torch.jit._builtins")
-        named = [name for function, name in builtins._builtin_ops if function is original]
-        builtins._builtin_ops += [(wrapped, name) for name in named[:1]]
-        if builtins._builtin_table is not None:
-            builtins._builtin_table.update({id(wrapped): name for name in named[:1]})
-    except Exception as error:  # built otherwise
-        log(f"torch.jit.script may not know torch.autograd.{original.__name__}: {error!r}")
-
-
-def _codes(names, module):
-    """Of the functions, methods and inner functions that a module defines."""
-    for value in list(names.values()):
-        if isinstance(value, type) and value.__module__ == module:
-            yield from _codes(vars(value), module)
-        elif isinstance(value, types.FunctionType) and value.__module__ == module:
-            codes = [value.__code__]
-            while codes:
-                code = codes.pop()
-                yield code
-                codes += [inner for inner in code.co_consts if isinstance(inner, types.CodeType)]
-
-
 def _first_parameter(optimizer):
     try:
         return id(optimizer.param_groups[0]["params"][0])
     except Exception:  # none, or not yet
         return 0
-
-
-def _parameters(module):
-    """None of a module that is not made yet."""
-    try:
-        return list(module.parameters())
-    except Exception:
-        return []
-
-
-def _wrapped(root):
-    """What the root wraps (as DDP, torch.compile and PEFT do), and that in turn: of each module the
-    part that holds more than half of its parameters. Of PyTorch's own classes, which other models
-    have parts of, only what holds all of them."""
-    classes = Counter(type(module) for module in root.modules())
-    found, module, size = [], root, _size(root)
-    while size > 0 and len(found) < MAX_WRAPPED:
-        whole, (size, module) = size, max(
-            ((_size(child), child) for child in module.children()), default=(0, None),
-            key=lambda sized: sized[0])
-        if 2 * size <= whole:
-            break
-        is_own = not type(module).__module__.startswith("torch.nn.")
-        if (is_own or size == whole) and classes[type(module)] <= MAX_ALIKE:
-            found.append(module)
-    return found
-
-
-def _size(module):
-    """Elements of its parameters, as far as they are made."""
-    try:
-        return sum(p.numel() for p in module.parameters())
-    except Exception:
-        return 0
-
-
-def _owners(torch, optimizer, level):
-    """Modules that hold parameters of the optimiser; level 1: the outermost, 2: what they hold."""
-    trained = {id(p) for group in optimizer.param_groups for p in group["params"]}
-    modules = [o for o in gc.get_objects() if issubclass(type(o), torch.nn.Module)]
-    owning = {id(m): m for m in modules if any(id(p) in trained for p in _parameters(m))}
-    for _ in range(level):
-        held = {id(child) for m in owning.values() for child in m.modules() if child is not m}
-        outermost = [m for key, m in owning.items() if key not in held]
-        owning = {key: m for key, m in owning.items() if key in held}
-    return outermost[:MAX_OWNERS]

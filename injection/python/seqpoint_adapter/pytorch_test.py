@@ -22,8 +22,8 @@ except ImportError as error:
 
 from torch import nn
 
+from seqpoint_adapter import hooks, pytorch
 from seqpoint_adapter import library as library_module
-from seqpoint_adapter import pytorch
 
 
 class Recorder:
@@ -815,7 +815,7 @@ class PyTorchTest(unittest.TestCase):
         self.assertEqual(call(model, tokens(7)).shape, (2, 3))
         step = type(optimizer).step
         if hasattr(step, "seqpoint"):  # PyTorch 1.x
-            inner = step.__closure__[step.__code__.co_freevars.index("step")].cell_contents
+            inner = step.__closure__[step.__code__.co_freevars.index("original")].cell_contents
             read = types.FunctionType(step.__code__, {}, None, None, tuple(
                 types.CellType(cell.cell_contents if cell.cell_contents is inner
                                else pickle.loads(pickle.dumps(cell.cell_contents)))
@@ -1124,7 +1124,7 @@ class PyTorchTest(unittest.TestCase):
 
     def test_torch_compile_leaves_our_frames_alone(self):
         skipped = []
-        pytorch._leave_uncompiled(types.SimpleNamespace(
+        hooks.leave_uncompiled(types.SimpleNamespace(
             eval_frame=types.SimpleNamespace(skip_code=skipped.append)))
         names = {code.co_name for code in skipped}
         self.assertLessEqual({"call", "hook", "wrapped", "_on_call", "read", "ends", "forward"},
