@@ -1,9 +1,9 @@
 #include <filesystem>
 #include <fstream>
 
-#include "client/commands/client_fixture.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/support/client_fixture.h"
 
 namespace seqpoint::client {
 namespace {

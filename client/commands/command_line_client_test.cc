@@ -5,10 +5,10 @@
 #include <filesystem>
 
 #include "absl/strings/str_split.h"
-#include "client/commands/client_fixture.h"
 #include "daemon/rpc/server.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/support/client_fixture.h"
 
 namespace seqpoint::client {
 namespace {

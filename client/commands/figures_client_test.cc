@@ -5,9 +5,9 @@
 
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
-#include "client/commands/client_fixture.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/support/client_fixture.h"
 
 namespace seqpoint::client {
 namespace {

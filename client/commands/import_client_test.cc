@@ -4,10 +4,10 @@
 
 #include <fstream>
 
-#include "client/commands/client_fixture.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/fakes/fake_backend.h"
+#include "tests/support/client_fixture.h"
 
 namespace seqpoint::client {
 namespace {

@@ -3,10 +3,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
-#include "client/commands/client_fixture.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/fakes/fake_backend.h"
+#include "tests/support/client_fixture.h"
 
 namespace seqpoint::client {
 namespace {

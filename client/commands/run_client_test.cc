@@ -7,9 +7,9 @@
 #include <fstream>
 
 #include "absl/time/clock.h"
-#include "client/commands/client_fixture.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/support/client_fixture.h"
 
 namespace seqpoint::client {
 namespace {

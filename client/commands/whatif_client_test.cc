@@ -2,9 +2,9 @@
 #include <fstream>
 
 #include "absl/strings/str_split.h"
-#include "client/commands/client_fixture.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/support/client_fixture.h"
 
 namespace seqpoint::client {
 namespace {

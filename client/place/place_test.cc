@@ -19,6 +19,7 @@
 #include "daemon/placement/split_json.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/support/placement_problem.h"
 #include "tests/support/temp_folder.h"
 
 namespace seqpoint::client {

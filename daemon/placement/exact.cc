@@ -237,7 +237,6 @@ class Program {
         DoSize(&worker);
         ready.arrive_and_wait();
       }
-      differences_ += worker.differences;
     };
     std::vector<std::thread> others;
     for (int i = 1; i < threads; ++i) others.emplace_back(work);
@@ -245,7 +244,6 @@ class Program {
     for (std::thread& other : others) other.join();
     Stages stages;
     stages.stopped = stop_.load();
-    stages.differences = differences_.load();
     if (!stages.stopped && !states_.back().empty()) Trace(&stages);
     return stages;
   }
@@ -257,7 +255,7 @@ class Program {
     Walk walk;
     std::vector<double> best;  // load, by Index()
     std::vector<State> found;
-    int64_t differences = 0;
+    int64_t looks = 0;
   };
 
   int Index(int accelerators, int cpus) const { return accelerators * (task_.cpus + 1) + cpus; }
@@ -321,7 +319,7 @@ class Program {
           }
         }
       }
-      return ++worker->differences % kLooksBetweenStops != 0 || !Stop();
+      return ++worker->looks % kLooksBetweenStops != 0 || !Stop();
     });
     for (State& state : found) {
       state.load = std::exchange(worker->best[Index(state.accelerators, state.cpus)], kInfinity);
@@ -402,7 +400,6 @@ class Program {
   int size_ = 1;                   // of the ideals that are being done
   std::atomic<int> next_ = 0;
   std::atomic<bool> stop_ = false, done_ = false;
-  std::atomic<int64_t> differences_ = 0;
 };
 
 // No placement has a higher load on any device.
@@ -424,7 +421,6 @@ Stages BestStages(const ClassGraph& graph, const Ideals& ideals, double from, do
     const double wanted = from * (1 + gap);
     const double limit = wanted > from ? std::min(wanted, below) : below;
     Stages stages = Program(Task(graph, ideals, limit), options).Run();
-    all.differences += stages.differences;
     all.stopped = stages.stopped;
     all.load = stages.load;
     all.device = std::move(stages.device);

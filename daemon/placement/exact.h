@@ -31,7 +31,6 @@ struct Stages {
   double load = 0;          // the largest one
   double none_below = 0;    // no contiguous placement has a lower load, as was proved
   bool stopped = false;     // before it was through; none was found
-  int64_t differences = 0;  // pairs of ideals that were looked at
 };
 
 // The placement with the smallest largest-load, where that is below `below` (infinity: any that is

@@ -1,6 +1,7 @@
 #include "daemon/placement/latency.h"
 
 #include <algorithm>
+#include <functional>
 #include <limits>
 #include <numeric>
 
@@ -289,8 +290,9 @@ constexpr int64_t kLatencySweeps = 200;  // moves per class and device
 // operators and edges; one of 10,000 operators would look at so many that it took hours.
 constexpr double kMostLooks = 4e9;
 
-}  // namespace
-
+// The published baseline: accelerators are filled in topological order, as far as memory goes, and
+// the rest runs on cores (appendix F; latency-greedy/greedy.cpp). A device of each class of
+// `graph`. Without cores the last accelerator takes the rest.
 std::vector<int> FillByMemory(const Problem& problem, const ClassGraph& graph) {
   const ClassGraph blocks = ContiguousClasses(problem);
   std::vector<int> device(graph.size(), problem.accelerators);
@@ -312,6 +314,10 @@ std::vector<int> FillByMemory(const Problem& problem, const ClassGraph& graph) {
   return device;
 }
 
+// The fastest of the placements in which stretches of a topological order follow one another, each
+// on an accelerator of its own or on the cores, and only cores run at the same time as others
+// (dynamic programming over the order). Empty where there is none, or where `stop`, which may be
+// null, says so. O(classes^2 x accelerators).
 std::vector<int> StretchByStretch(const Problem& problem, const ClassGraph& graph,
                                   const std::function<bool()>& stop) {
   const ClassGraph blocks = ContiguousClasses(problem);
@@ -383,20 +389,18 @@ std::vector<int> StretchByStretch(const Problem& problem, const ClassGraph& grap
   return device;
 }
 
-SearchResult SearchLatency(const Problem& problem, const ClassGraph& graph,
-                           const std::vector<int>& start, bool contiguous,
+}  // namespace
+
+SearchResult SearchLatency(const Problem& problem, const ClassGraph& graph, bool contiguous,
                            const SearchOptions& options) {
   const Graph shared(problem, graph, contiguous);
   const int devices = problem.accelerators + (problem.cpus > 0 ? 1 : 0);
   const Neighbourhood neighbourhood(graph, problem.accelerators, devices);
-  std::vector<int> from = start;
-  if (from.empty()) {
-    from.assign(graph.size(), devices - 1);  // all on cores always works, where there are any
-    for (const auto& device :
-         {FillByMemory(problem, graph), StretchByStretch(problem, graph, options.stop)}) {
-      if (device.empty()) continue;
-      if (LatencyState(shared, device).Value() < LatencyState(shared, from).Value()) from = device;
-    }
+  std::vector<int> from(graph.size(), devices - 1);  // all on cores works, where there are any
+  for (const auto& device :
+       {FillByMemory(problem, graph), StretchByStretch(problem, graph, options.stop)}) {
+    if (device.empty()) continue;
+    if (LatencyState(shared, device).Value() < LatencyState(shared, from).Value()) from = device;
   }
   const double looks = static_cast<double>(problem.operators.size() + problem.edges.size());
   const int64_t moves = std::min(kLatencySweeps * graph.size() * devices,

@@ -141,7 +141,6 @@ Stages BestLinearStages(const ClassGraph& graph, double from, double below,
     if (std::find(orders.begin(), orders.end(), order) != orders.end()) continue;
     const Stages stages = BestOfChain(Chain(graph, order), from, below, options);
     best.stopped = stages.stopped;
-    best.differences += stages.differences;
     if (!stages.device.empty()) {
       best.device.resize(graph.size());
       for (int place = 0; place < graph.size(); ++place) {

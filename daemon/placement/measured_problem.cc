@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "daemon/base/disjoint_sets.h"
+#include "daemon/base/status_macros.h"
 #include "daemon/placement/components.h"
 #include "daemon/placement/operator_graph.h"
 #include "daemon/placement/operator_times.h"
@@ -306,9 +307,7 @@ std::string Differences(const std::vector<Measured>& measured,
 absl::StatusOr<Measured> Measure(const Recording& recording, bool gpu_times, RecordingFacts* facts,
                                  OperatorTimes* times) {
   Measured measured;
-  auto graph = MakeOperatorGraph(recording.graph);
-  if (!graph.ok()) return graph.status();
-  measured.graph = *std::move(graph);
+  SEQPOINT_ASSIGN_OR_RETURN(measured.graph, MakeOperatorGraph(recording.graph));
   const std::vector<GraphOperator>& operators = measured.graph.operators;
   if (operators.empty()) {
     return absl::FailedPreconditionError(absl::StrCat(
@@ -319,9 +318,7 @@ absl::StatusOr<Measured> Measure(const Recording& recording, bool gpu_times, Rec
   for (const GraphOperator& op : operators) nodes.push_back(op.node);
   for (const UpdateOperator& op : measured.graph.updates) nodes.push_back(op.node);
   std::sort(nodes.begin(), nodes.end());
-  auto joined = JoinTimes(recording.graph, nodes, recording.times);
-  if (!joined.ok()) return joined.status();
-  *times = *std::move(joined);
+  SEQPOINT_ASSIGN_OR_RETURN(*times, JoinTimes(recording.graph, nodes, recording.times));
   const auto time_of = [&](int node) {
     const size_t place = std::lower_bound(nodes.begin(), nodes.end(), node) - nodes.begin();
     const OperatorTime& time = times->operators[place];
@@ -387,9 +384,9 @@ absl::StatusOr<MeasuredRun> MakeMeasuredRun(absl::Span<const Recording> recordin
                        ": only one of them has GPU work; record all on the same device"));
     }
     OperatorTimes times;
-    auto one = Measure(recording, run.gpu_times, &run.recordings.emplace_back(), &times);
-    if (!one.ok()) return one.status();
-    measured.push_back(*std::move(one));
+    SEQPOINT_ASSIGN_OR_RETURN(
+        auto one, Measure(recording, run.gpu_times, &run.recordings.emplace_back(), &times));
+    measured.push_back(std::move(one));
     copied_bytes += times.copied_bytes;
     copying_ns += times.copying_ns;
   }

@@ -9,7 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "daemon/placement/judge.h"
-#include "daemon/placement/recorded_test_util.h"
+#include "tests/support/recorded_operators.h"
 
 namespace seqpoint::placement {
 namespace {

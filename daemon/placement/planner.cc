@@ -242,7 +242,7 @@ class Planner {
   void Latency(const ClassGraph& graph) {
     Say("search");
     plan_.lower_bound = LatencyBound(problem_);
-    const SearchResult result = SearchLatency(problem_, graph, /*start=*/{}, options_.contiguous,
+    const SearchResult result = SearchLatency(problem_, graph, options_.contiguous,
                                               SearchFor(SearchOptions().restarts / 2));
     plan_.stopped = result.stopped;
     if (!result.device.empty()) Take("search", graph, result.device);
@@ -282,12 +282,11 @@ absl::StatusOr<Plan> MakePlan(const Problem& problem, const PlannerOptions& opti
   Problem fewer = problem;
   fewer.accelerators = std::min(fewer.accelerators, most);
   fewer.cpus = std::min(fewer.cpus, most);
-  absl::StatusOr<Plan> plan = Planner(fewer, options).Make();
-  if (!plan.ok()) return plan;
-  for (int& device : plan->placement) {
+  SEQPOINT_ASSIGN_OR_RETURN(Plan plan, Planner(fewer, options).Make());
+  for (int& device : plan.placement) {
     if (device >= fewer.accelerators) device += problem.accelerators - fewer.accelerators;
   }
-  plan->judgement = Judge(problem, plan->placement);
+  plan.judgement = Judge(problem, plan.placement);
   return plan;
 }
 

@@ -11,7 +11,6 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
-#include "daemon/base/json_string.h"
 #include "daemon/base/status_macros.h"
 #include "daemon/placement/json_object.h"
 
@@ -50,15 +49,15 @@ class ProblemReader {
           std::pair{&cpus, "maxCPUs"}}) {
       if (fields[name].get(*field)) return Missing(name, "");
     }
-    absl::Status status = Amount(memory, "maxSizePerFPGA", "", &problem_.memory_bytes);
+    absl::Status status = Read(memory, "maxSizePerFPGA", "", &problem_.memory_bytes);
     status.Update(Devices(accelerators, "maxFPGAs", &problem_.accelerators));
     status.Update(Devices(cpus, "maxCPUs", &problem_.cpus));
     status.Update(ForEach(nodes, "nodes", [this](object entry) { return ReadOperator(entry); }));
-    if (!status.ok()) return status;
-    status = ForEach(edges, "edges", [this](object entry) { return ReadEdge(entry); });
-    if (!status.ok()) return status;
-    if (status = Connect(); !status.ok()) return status;
-    if (status = CheckProblem(file_, &problem_); !status.ok()) return status;
+    SEQPOINT_RETURN_IF_ERROR(status);
+    SEQPOINT_RETURN_IF_ERROR(
+        ForEach(edges, "edges", [this](object entry) { return ReadEdge(entry); }));
+    SEQPOINT_RETURN_IF_ERROR(Connect());
+    SEQPOINT_RETURN_IF_ERROR(CheckProblem(file_, &problem_));
     return std::move(problem_);
   }
 
@@ -90,8 +89,8 @@ class ProblemReader {
     return absl::OkStatus();
   }
 
-  absl::Status Amount(element content, const std::string& key, const std::string& whose,
-                      double* amount) {
+  absl::Status Read(element content, const std::string& key, const std::string& whose,
+                    double* amount) {
     if (content.get_double().get(*amount) || !std::isfinite(*amount)) {
       return Wrong(key, whose, "is no number");
     }
@@ -99,13 +98,13 @@ class ProblemReader {
     return absl::OkStatus();
   }
 
-  absl::Status Integer(element content, const std::string& key, const std::string& whose,
-                       int64_t* out) {
+  absl::Status Read(element content, const std::string& key, const std::string& whose,
+                    int64_t* out) {
     if (content.get_int64().get(*out)) return Wrong(key, whose, "is no integer");
     return absl::OkStatus();
   }
 
-  absl::Status Flag(element content, const std::string& key, const std::string& whose, bool* flag) {
+  absl::Status Read(element content, const std::string& key, const std::string& whose, bool* flag) {
     int64_t number = 0;
     if (!content.get_bool().get(*flag)) return absl::OkStatus();
     if (content.get_int64().get(number) || (number != 0 && number != 1)) {
@@ -115,7 +114,7 @@ class ProblemReader {
     return absl::OkStatus();
   }
 
-  absl::Status Text(element content, const std::string& key, const std::string& whose,
+  absl::Status Read(element content, const std::string& key, const std::string& whose,
                     std::string* text) {
     std::string_view view;
     if (content.get_string().get(view)) return Wrong(key, whose, "is no string");
@@ -125,7 +124,7 @@ class ProblemReader {
 
   absl::Status Devices(element content, const std::string& key, int* devices) {
     int64_t number = 0;
-    SEQPOINT_RETURN_IF_ERROR(Integer(content, key, "", &number));
+    SEQPOINT_RETURN_IF_ERROR(Read(content, key, "", &number));
     if (number < 0 || number > kMostDevices) {
       return Wrong(key, "", absl::StrCat("is ", number, ", not 0 to ", kMostDevices));
     }
@@ -144,33 +143,31 @@ class ProblemReader {
 
   // A field that must be there.
   template <typename Value>
-  absl::Status Take(object fields, const std::string& key, const std::string& whose,
-                    absl::Status (ProblemReader::*read)(element, const std::string&,
-                                                        const std::string&, Value*),
-                    Value* value) {
+  absl::Status Take(object fields, const std::string& key, const std::string& whose, Value* value) {
     element content;
-    return fields[key].get(content) ? Missing(key, whose)
-                                    : (this->*read)(content, key, whose, value);
+    return fields[key].get(content) ? Missing(key, whose) : Read(content, key, whose, value);
+  }
+  // A field that may be missing.
+  template <typename Value>
+  absl::Status TakeIfThere(object fields, const std::string& key, const std::string& whose,
+                           Value* value) {
+    element content;
+    return fields[key].get(content) ? absl::OkStatus() : Read(content, key, whose, value);
   }
 
   absl::Status ReadOperator(object fields) {
     Operator op;
-    const std::string entry = absl::StrCat("entry ", entry_, " of \"nodes\"");
-    absl::Status status = Take(fields, "id", entry, &ProblemReader::Integer, &op.id);
-    if (!status.ok()) return status;
+    SEQPOINT_RETURN_IF_ERROR(
+        Take(fields, "id", absl::StrCat("entry ", entry_, " of \"nodes\""), &op.id));
     const std::string whose = absl::StrCat("operator ", op.id);
-    status.Update(
-        Take(fields, "supportedOnFpga", whose, &ProblemReader::Flag, &op.accelerator_supported));
-    status.Update(Take(fields, "isBackwardNode", whose, &ProblemReader::Flag, &op.backward));
-    status.Update(Take(fields, "cpuLatency", whose, &ProblemReader::Amount, &op.cpu_time));
-    status.Update(Take(fields, "fpgaLatency", whose, &ProblemReader::Amount, &op.accelerator_time));
-    element optional;
-    if (!fields["name"].get(optional)) status.Update(Text(optional, "name", whose, &op.name));
-    if (!fields["size"].get(optional)) {
-      status.Update(Amount(optional, "size", whose, &op.memory_bytes));
-    }
-    if (!fields["colorClass"].get(optional)) {
-      status.Update(Integer(optional, "colorClass", whose, &op.color.emplace()));
+    absl::Status status = Take(fields, "supportedOnFpga", whose, &op.accelerator_supported);
+    status.Update(Take(fields, "isBackwardNode", whose, &op.backward));
+    status.Update(Take(fields, "cpuLatency", whose, &op.cpu_time));
+    status.Update(Take(fields, "fpgaLatency", whose, &op.accelerator_time));
+    status.Update(TakeIfThere(fields, "name", whose, &op.name));
+    status.Update(TakeIfThere(fields, "size", whose, &op.memory_bytes));
+    if (element color; !fields["colorClass"].get(color)) {
+      status.Update(Read(color, "colorClass", whose, &op.color.emplace()));
     }
     problem_.operators.push_back(std::move(op));
     return status;
@@ -179,9 +176,9 @@ class ProblemReader {
   absl::Status ReadEdge(object fields) {
     NamedEdge edge;
     const std::string whose = absl::StrCat("entry ", entry_, " of \"edges\"");
-    absl::Status status = Take(fields, "sourceId", whose, &ProblemReader::Integer, &edge.from);
-    status.Update(Take(fields, "destId", whose, &ProblemReader::Integer, &edge.to));
-    status.Update(Take(fields, "cost", whose, &ProblemReader::Amount, &edge.cost));
+    absl::Status status = Take(fields, "sourceId", whose, &edge.from);
+    status.Update(Take(fields, "destId", whose, &edge.to));
+    status.Update(Take(fields, "cost", whose, &edge.cost));
     edges_.push_back(edge);
     return status;
   }
@@ -326,35 +323,6 @@ absl::Status CheckProblem(const std::string& file, Problem* problem) {
 
 absl::StatusOr<Problem> ReadProblem(std::string_view text, const std::string& file) {
   return ProblemReader(file).Read(text);
-}
-
-std::string WriteProblem(const Problem& problem) {
-  std::string out = absl::StrCat("{\"maxSizePerFPGA\": ", JsonNumber(problem.memory_bytes),
-                                 ", \"maxFPGAs\": ", problem.accelerators,
-                                 ", \"maxCPUs\": ", problem.cpus, ",\n \"nodes\": [");
-  const char* separator = "\n  ";
-  for (const Operator& op : problem.operators) {
-    absl::StrAppend(&out, separator, "{\"id\": ", op.id);
-    if (!op.name.empty()) absl::StrAppend(&out, ", \"name\": ", JsonString(op.name));
-    absl::StrAppend(&out, ", \"supportedOnFpga\": ", op.accelerator_supported ? "true" : "false",
-                    ", \"isBackwardNode\": ", op.backward ? "true" : "false",
-                    ", \"cpuLatency\": ", JsonNumber(op.cpu_time),
-                    ", \"fpgaLatency\": ", JsonNumber(op.accelerator_time),
-                    ", \"size\": ", JsonNumber(op.memory_bytes));
-    if (op.color.has_value()) absl::StrAppend(&out, ", \"colorClass\": ", *op.color);
-    out += '}';
-    separator = ",\n  ";
-  }
-  out += "],\n \"edges\": [";
-  separator = "\n  ";
-  for (const Edge& edge : problem.edges) {
-    const Operator& from = problem.operators[edge.from];
-    absl::StrAppend(&out, separator, "{\"sourceId\": ", from.id,
-                    ", \"destId\": ", problem.operators[edge.to].id,
-                    ", \"cost\": ", JsonNumber(from.transfer_time), "}");
-    separator = ",\n  ";
-  }
-  return out + "]}\n";
 }
 
 }  // namespace seqpoint::placement

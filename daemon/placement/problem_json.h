@@ -28,9 +28,6 @@ absl::StatusOr<Problem> ReadProblem(std::string_view text, const std::string& fi
 // a file.
 absl::Status CheckProblem(const std::string& file, Problem* problem);
 
-// Reads back as the same problem.
-std::string WriteProblem(const Problem& problem);
-
 }  // namespace seqpoint::placement
 
 #endif  // SEQPOINT_DAEMON_PLACEMENT_PROBLEM_JSON_H_

@@ -13,6 +13,7 @@
 #include "daemon/placement/problem_json.h"
 #include "daemon/placement/proof.h"
 #include "daemon/placement/search.h"
+#include "tests/support/placement_problem.h"
 
 namespace seqpoint::placement {
 namespace {
@@ -241,7 +242,7 @@ TEST_P(EveryPlacement, NoneIsFasterForOneSample) {
     for (const Class& c : graph.classes) {
       if (problem.cpus == 0 && !c.accelerator_supported) return;
     }
-    const SearchResult found = SearchLatency(problem, graph, {}, true, {.restarts = 8});
+    const SearchResult found = SearchLatency(problem, graph, true, {.restarts = 8});
     ASSERT_EQ(found.device.empty(), best.latency == kInfinity);
     if (found.device.empty()) return;
     const Placement placement = ToPlacement(graph, found.device);

@@ -269,13 +269,11 @@ absl::StatusOr<MatrixEntries> ReadScipy(const Arrays& arrays, const std::string&
     }
     return Numbers(found->second);
   };
-  const auto shape = get("shape");
-  if (!shape.ok()) return shape.status();
-  const auto data = get("data");
-  if (!data.ok()) return data.status();
+  SEQPOINT_ASSIGN_OR_RETURN(const auto shape, get("shape"));
+  SEQPOINT_ASSIGN_OR_RETURN(const auto data, get("data"));
   MatrixEntries matrix{.file = file};
-  if (shape->size() != 2) return absl::InvalidArgumentError(absl::StrCat(file, ": no matrix"));
-  SEQPOINT_RETURN_IF_ERROR(SetShape(file, (*shape)[0], (*shape)[1], &matrix));
+  if (shape.size() != 2) return absl::InvalidArgumentError(absl::StrCat(file, ": no matrix"));
+  SEQPOINT_RETURN_IF_ERROR(SetShape(file, shape[0], shape[1], &matrix));
 
   std::vector<double> major;  // of each nonzero
   absl::StatusOr<std::vector<double>> minor;
@@ -289,50 +287,47 @@ absl::StatusOr<MatrixEntries> ReadScipy(const Arrays& arrays, const std::string&
           "\"; csr, csc and coo are read"));
     }
     minor = get("indices");
-    const auto begin = get("indptr");
-    if (!begin.ok()) return begin.status();
+    SEQPOINT_ASSIGN_OR_RETURN(const auto begin, get("indptr"));
     const int32_t lines = by_columns ? matrix.columns : matrix.rows;
-    if (begin->size() != static_cast<size_t>(lines) + 1 || (*begin)[0] != 0 ||
-        begin->back() != static_cast<double>(data->size())) {
+    if (begin.size() != static_cast<size_t>(lines) + 1 || begin[0] != 0 ||
+        begin.back() != static_cast<double>(data.size())) {
       return absl::InvalidArgumentError(
           absl::StrCat(file, ": \"indptr\" does not fit \"shape\" and \"data\""));
     }
     for (int32_t line = 0; line < lines; ++line) {
-      if (!((*begin)[line + 1] >= (*begin)[line] && (*begin)[line + 1] <= begin->back())) {
+      if (!(begin[line + 1] >= begin[line] && begin[line + 1] <= begin.back())) {
         return absl::InvalidArgumentError(
             absl::StrCat(file, ": \"indptr\" falls behind its entry ", line));
       }
-      major.resize(static_cast<size_t>((*begin)[line + 1]), line);
+      major.resize(static_cast<size_t>(begin[line + 1]), line);
     }
   } else {
-    const auto row = get("row");
-    if (!row.ok()) return row.status();
-    major = *row;
+    SEQPOINT_ASSIGN_OR_RETURN(const auto row, get("row"));
+    major = row;
     minor = get("col");
   }
   if (!minor.ok()) return minor.status();
-  if (major.size() != data->size() || minor->size() != data->size()) {
-    return absl::InvalidArgumentError(absl::StrCat(file, ": \"data\" has ", data->size(),
+  if (major.size() != data.size() || minor->size() != data.size()) {
+    return absl::InvalidArgumentError(absl::StrCat(file, ": \"data\" has ", data.size(),
                                                    " entries, and there are ", major.size(),
                                                    " and ", minor->size(), " indices"));
   }
-  for (size_t i = 0; i < data->size(); ++i) {
+  for (size_t i = 0; i < data.size(); ++i) {
     const double row = by_columns ? (*minor)[i] : major[i];
     const double column = by_columns ? major[i] : (*minor)[i];
-    SEQPOINT_RETURN_IF_ERROR(AddEntry(file, row, column, (*data)[i], &matrix));
+    SEQPOINT_RETURN_IF_ERROR(AddEntry(file, row, column, data[i], &matrix));
   }
   return matrix;
 }
 
 absl::StatusOr<MatrixEntries> ReadDense(const Array& array) {
   MatrixEntries matrix{.file = array.where};
-  const auto numbers = Numbers(array);
-  if (!numbers.ok()) return numbers.status();
+  SEQPOINT_ASSIGN_OR_RETURN(const auto numbers, Numbers(array));
   SEQPOINT_RETURN_IF_ERROR(SetShape(array.where, static_cast<double>(array.shape[0]),
                                     static_cast<double>(array.shape[1]), &matrix));
   const int64_t lines = array.by_columns ? matrix.rows : matrix.columns;
   for (int64_t i = 0; i < array.elements; ++i) {
-    const double weight = (*numbers)[i];
+    const double weight = numbers[i];
     if (weight == 0) continue;
     const auto outer = static_cast<double>(i / lines);
     const auto inner = static_cast<double>(i % lines);

@@ -11,12 +11,12 @@
 #include "daemon/sparse/baselines.h"
 #include "daemon/sparse/joint_search.h"
 #include "daemon/sparse/layered_hypergraph.h"
-#include "daemon/sparse/networks_test_util.h"
 #include "daemon/sparse/partition_state.h"
 #include "daemon/sparse/planner.h"
 #include "daemon/sparse/radixnet.h"
 #include "daemon/sparse/recombination.h"
 #include "daemon/sparse/volume.h"
+#include "tests/support/sparse_networks.h"
 
 namespace seqpoint::sparse {
 namespace {

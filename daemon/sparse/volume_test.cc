@@ -10,9 +10,9 @@
 #include <tuple>
 
 #include "daemon/sparse/baselines.h"
-#include "daemon/sparse/networks_test_util.h"
 #include "daemon/sparse/radixnet.h"
 #include "tests/support/shared_traces.h"
+#include "tests/support/sparse_networks.h"
 
 namespace seqpoint::sparse {
 namespace {

@@ -16,6 +16,7 @@
 #include "daemon/placement/planner.h"
 #include "daemon/placement/problem_json.h"
 #include "daemon/placement/split_json.h"
+#include "tests/support/placement_problem.h"
 
 namespace seqpoint::placement {
 namespace {
