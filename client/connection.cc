@@ -25,6 +25,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 #include "client/text/format.h"
+#include "proto/status_macros.h"
 
 namespace seqpoint::client {
 namespace {
@@ -124,9 +125,7 @@ absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> TlsCredentials(
       {&options.key_file, &tls.pem_private_key}};
   for (auto [path, target] : files) {
     if (path->empty()) continue;
-    absl::StatusOr<std::string> pem = ReadPem(*path);
-    if (!pem.ok()) return pem.status();
-    *target = *std::move(pem);
+    SEQPOINT_ASSIGN_OR_RETURN(*target, ReadPem(*path));
   }
   return grpc::SslCredentials(tls);
 }
@@ -188,19 +187,17 @@ int ExitCodeFor(const absl::Status& status) {
 absl::StatusOr<v1::Job> Connection::GetJob(const std::string& job) {
   v1::GetJobRequest request;
   request.set_job(job);
-  absl::StatusOr<v1::GetJobReply> reply = Call(&v1::Profiler::Stub::GetJob, request);
-  if (!reply.ok()) return reply.status();
-  return *std::move(*reply).mutable_job();
+  SEQPOINT_ASSIGN_OR_RETURN(v1::GetJobReply reply, Call(&v1::Profiler::Stub::GetJob, request));
+  return std::move(*reply.mutable_job());
 }
 
 absl::StatusOr<v1::ListJobsReply> Connection::ListJobs(v1::ListJobsRequest request) {
   v1::ListJobsReply all;
   do {
-    absl::StatusOr<v1::ListJobsReply> page = Call(&v1::Profiler::Stub::ListJobs, request);
-    if (!page.ok()) return page.status();
-    request.set_page_token(page->next_page_token());
-    page->clear_next_page_token();
-    all.MergeFrom(*page);
+    SEQPOINT_ASSIGN_OR_RETURN(v1::ListJobsReply page, Call(&v1::Profiler::Stub::ListJobs, request));
+    request.set_page_token(page.next_page_token());
+    page.clear_next_page_token();
+    all.MergeFrom(page);
   } while (!request.page_token().empty());
   return all;
 }
@@ -268,13 +265,10 @@ absl::StatusOr<std::string> FindDaemonProgram() {
 }
 
 absl::StatusOr<std::string> StartPrivateDaemon() {
-  absl::StatusOr<std::string> directory = PrivateDirectory();
-  if (!directory.ok()) return directory;
-  absl::StatusOr<std::string> found = FindDaemonProgram();
-  if (!found.ok()) return found;
-  const std::string& program = *found;
-  std::string socket = *directory + "/api.sock";
-  std::string log = *directory + "/seqpointd.log";
+  SEQPOINT_ASSIGN_OR_RETURN(std::string directory, PrivateDirectory());
+  SEQPOINT_ASSIGN_OR_RETURN(const std::string program, FindDaemonProgram());
+  std::string socket = directory + "/api.sock";
+  std::string log = directory + "/seqpointd.log";
   // All that the child needs is made before the fork: gRPC's threads may hold any lock.
   std::vector<std::string> environment;
   for (char** entry = environ; *entry != nullptr; ++entry) {
@@ -284,7 +278,7 @@ absl::StatusOr<std::string> StartPrivateDaemon() {
       environment.push_back(text);
     }
   }
-  environment.push_back("SEQPOINT_DIR=" + *directory);
+  environment.push_back("SEQPOINT_DIR=" + directory);
   std::vector<char*> pointers;
   for (std::string& entry : environment) pointers.push_back(entry.data());
   pointers.push_back(nullptr);
@@ -342,11 +336,11 @@ absl::StatusOr<std::unique_ptr<Connection>> Connection::Open(const ConnectOption
   // Also the time that one attempt to connect may take: a daemon that hangs must not hold `run` up.
   arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, kConnectTimeoutMs);
   if (!options.server.empty()) {
-    absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> credentials = TlsCredentials(options);
-    if (!credentials.ok()) return credentials.status();
+    SEQPOINT_ASSIGN_OR_RETURN(std::shared_ptr<grpc::ChannelCredentials> credentials,
+                              TlsCredentials(options));
     std::shared_ptr<grpc::Channel> channel =
-        grpc::CreateCustomChannel(options.server, *credentials, arguments);
-    if (absl::Status reached = Reach(*channel, options.server); !reached.ok()) return reached;
+        grpc::CreateCustomChannel(options.server, credentials, arguments);
+    SEQPOINT_RETURN_IF_ERROR(Reach(*channel, options.server));
     return std::unique_ptr<Connection>(new Connection(channel, ""));
   }
   std::vector<std::string> sockets;

@@ -68,8 +68,8 @@ int Help(const Context& context, const CLI::App& app, const Words& words) {
     if (command == nullptr) {
       Words names;
       for (const CLI::App* known : Commands(app)) names.push_back(known->get_name());
-      return context.FailUsage(
-          absl::StrCat("there is no command ", Quote(word), DidYouMean(word, names)));
+      return context.Fail(context.UsageError(
+          absl::StrCat("there is no command ", Quote(word), DidYouMean(word, names))));
     }
     absl::StrAppend(&name, " ", word);
   }
@@ -83,7 +83,7 @@ int Main(Words words) {
   AddCommands(&app, &context);
   if (words.size() > 1 && words[0] == "complete" && words[1] == "--") {
     words.erase(words.begin(), words.begin() + 2);
-    Context::Print(Complete(app, words, WordsOfDaemon(context)));
+    Context::Print(Complete(app, words, context));
     return kExitOk;
   }
   const auto first = std::find_if(words.begin(), words.end(),
@@ -106,7 +106,8 @@ int Main(Words words) {
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version
     context.set_json(std::find(words.begin(), words.end(), "--json") != words.end());
-    return context.FailUsage(UsageMessage(app, error, !context.separated_words().empty(), words));
+    return context.Fail(
+        context.UsageError(UsageMessage(app, error, !context.separated_words().empty(), words)));
   }
   return context.RunCommand();
 }

@@ -1,22 +1,21 @@
 #include "client/commands/analyze.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
+#include <optional>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "client/commands/commands.h"
-#include "client/commands/horizon.h"
 #include "client/commands/log_options.h"
 #include "client/commands/playlist.h"
-#include "client/commands/points.h"
 #include "client/commands/send_log.h"
 #include "client/files/whole_file.h"
 #include "client/text/format.h"
 #include "client/text/help.h"
 #include "client/text/notes.h"
+#include "proto/status_macros.h"
 
 namespace seqpoint::client {
 namespace {
@@ -62,52 +61,6 @@ std::string PointsText(const v1::AnalyzeReply& reply, const std::string& unit) {
 
 }  // namespace
 
-absl::StatusOr<Analysis> Analyze(Connection* connection, const AnalyzeOptions& options) {
-  Analysis analysis;
-  absl::StatusOr<LogFile> log = ReadLogFile(options.log);
-  if (!log.ok()) return log.status();
-  analysis.notes = ReadingNotes(options.log.path, *log);
-  if (options.playlist) {
-    if (absl::Status status = CheckTimeUnit(options.log.path, *log); !status.ok()) return status;
-  }
-  LogFile against;
-  if (!options.against.empty()) {
-    LogOptions same = options.log;
-    same.path = options.against;
-    same.key_columns = log->key_columns;
-    same.time_column = log->time_column;
-    same.length_step = log->length_step;
-    absl::StatusOr<LogFile> other = ReadLogFile(same);
-    if (!other.ok()) return other.status();
-    absl::StrAppend(&analysis.notes, ReadingNotes(options.against, *other));
-    against = *std::move(other);
-  }
-
-  grpc::ClientContext context;
-  context.set_deadline(std::chrono::system_clock::now() + kLogTimeout);
-  v1::AnalyzeRequest question;
-  question.set_points(options.points);
-  question.set_target_error(options.target_error);
-  question.set_confidence(options.confidence);
-  question.set_playlist(options.playlist);
-  *question.mutable_horizon() = options.horizon;
-  for (v1::LengthCount& entry : *question.mutable_horizon()->mutable_histogram()) {
-    for (int d = 0; d < entry.lengths_size(); ++d) {
-      entry.set_lengths(d, std::llround(static_cast<double>(entry.lengths(d)) /
-                                        log->length_step[std::min(d, 1)]));
-    }
-  }
-  absl::Status status =
-      SendLog(connection->stub().Analyze(&context, &analysis.reply), std::move(question), *log,
-              options.against.empty() ? nullptr : &against);
-  if (!status.ok()) return status;
-  log->lengths = {};
-  log->times = {};
-  log->groups = {};
-  analysis.log = *std::move(log);
-  return analysis;
-}
-
 std::string AnalysisText(const Analysis& analysis, const AnalyzeOptions& options) {
   const v1::AnalyzeReply& reply = analysis.reply;
   const std::string unit = UnitOf(analysis.log);
@@ -135,8 +88,8 @@ std::string AnalysisText(const Analysis& analysis, const AnalyzeOptions& options
         &text, "\n", FormatCount(reply.points_size(), "SeqPoint"), ", ",
         FormatCount(measurements, "measurement"), ": the total to ", Precision(reply.projection()),
         " (", absl::StrFormat("%g", 100 * reply.confidence()), " % interval",
-        options.target_error > 0
-            ? absl::StrFormat(", asked for +-%g %%", 100 * options.target_error)
+        options.points.target_error > 0
+            ? absl::StrFormat(", asked for +-%g %%", 100 * options.points.target_error)
             : "",
         "), ", ShareOfIterations(measurements, reply.iterations()), "\n", PointsText(reply, unit));
     // All iterations, drawn at random, are the log itself: nothing to compare with.
@@ -178,70 +131,87 @@ std::string AnalysisText(const Analysis& analysis, const AnalyzeOptions& options
 
 namespace {
 
-struct AnalyzeCommandOptions {
-  AnalyzeOptions asked;
-  PointOptions points;
-  HorizonOptions horizon;
-  std::string playlist;  // a file, or "-"
-};
+// The daemon's answer; `notes` are lines for standard error: rows left out, and the like.
+absl::StatusOr<Analysis> Analyze(const Context& context, const AnalyzeOptions& options,
+                                 std::string* notes) {
+  SEQPOINT_ASSIGN_OR_RETURN(LogFile log, ReadLogFile(options.log));
+  *notes = ReadingNotes(options.log.path, log);
+  if (!options.playlist.empty()) {
+    SEQPOINT_RETURN_IF_ERROR(CheckTimeUnit(options.log.path, log));
+  }
+  LogFile against;
+  if (!options.against.empty()) {
+    LogOptions same = options.log;
+    same.path = options.against;
+    same.key_columns = log.key_columns;
+    same.time_column = log.time_column;
+    same.length_step = log.length_step;
+    SEQPOINT_ASSIGN_OR_RETURN(against, ReadLogFile(same));
+    absl::StrAppend(notes, ReadingNotes(options.against, against));
+  }
+  v1::AnalyzeRequest question;
+  question.set_points(options.points.points);
+  question.set_target_error(options.points.target_error);
+  question.set_confidence(options.points.confidence);
+  question.set_playlist(!options.playlist.empty());
+  *question.mutable_horizon() = options.horizon;
+  for (v1::LengthCount& entry : *question.mutable_horizon()->mutable_histogram()) {
+    for (int d = 0; d < entry.lengths_size(); ++d) {
+      entry.set_lengths(
+          d, std::llround(static_cast<double>(entry.lengths(d)) / log.length_step[std::min(d, 1)]));
+    }
+  }
+  SEQPOINT_ASSIGN_OR_RETURN(v1::AnalyzeReply reply, SendLog(context, &v1::Profiler::Stub::Analyze,
+                                                            std::move(question), log, &against));
+  return Analysis{std::move(reply), std::move(log)};
+}
 
-int AnalyzeLog(const Context& context, AnalyzeCommandOptions& options) {
-  if (options.horizon.data_parallel > 0) {
-    return context.FailUsage(
+absl::StatusOr<int> AnalyzeLog(const Context& context, AnalyzeOptions& options) {
+  if (options.run.data_parallel > 0) {
+    return context.UsageError(
         "--data-parallel: a log's iterations are those of one rank, or of all together; import it "
         "and ask `seqpoint project JOB --lengths FILE --data-parallel N`");
   }
-  absl::StatusOr<v1::Horizon> horizon = options.horizon.Read();
-  if (!horizon.ok()) return context.Fail(horizon.status());
-  AnalyzeOptions& asked = options.asked;
-  asked.horizon = *std::move(horizon);
-  asked.points = options.points.points;
-  asked.target_error = options.points.target_error;
-  asked.confidence = options.points.confidence;
-  asked.playlist = !options.playlist.empty();
-  std::unique_ptr<WholeFile> file;
-  if (asked.playlist && options.playlist != "-") {
-    absl::StatusOr<WholeFile> opened = WholeFile::Open(options.playlist);
-    if (!opened.ok()) return context.Fail(opened.status());
-    file = std::make_unique<WholeFile>(*std::move(opened));
+  SEQPOINT_ASSIGN_OR_RETURN(options.horizon, options.run.Read());
+  const bool to_output = options.playlist == "-";
+  std::optional<WholeFile> file;
+  if (!options.playlist.empty() && !to_output) {
+    SEQPOINT_ASSIGN_OR_RETURN(WholeFile opened, WholeFile::Open(options.playlist));
+    file.emplace(std::move(opened));
   }
-  absl::StatusOr<std::unique_ptr<Connection>> connection = context.Connect();
-  if (!connection.ok()) return context.Fail(connection.status());
-  absl::StatusOr<Analysis> analysis = Analyze(connection->get(), asked);
-  if (!analysis.ok()) return context.Fail(analysis.status());
-  fprintf(stderr, "%s", Printable(analysis->notes).c_str());
-  v1::GetPlaylistReply& playlist = *analysis->reply.mutable_playlist();
+  std::string notes;
+  SEQPOINT_ASSIGN_OR_RETURN(Analysis analysis, Analyze(context, options, &notes));
+  fprintf(stderr, "%s", Printable(notes).c_str());
+  v1::GetPlaylistReply& playlist = *analysis.reply.mutable_playlist();
   const std::string csv = PlaylistCsv(playlist);
   if (file) {
-    absl::Status status = file->Write(csv);
-    if (status.ok()) status = file->Close();
-    if (!status.ok()) return context.Fail(status);
+    SEQPOINT_RETURN_IF_ERROR(file->Write(csv));
+    SEQPOINT_RETURN_IF_ERROR(file->Close());
   }
-  if (asked.playlist && !context.json()) {
+  if (!options.playlist.empty() && !context.json()) {
     MakePrintable(&playlist);
     fprintf(stderr, "%s%s", file ? absl::StrCat(Printable(options.playlist), ": ").c_str() : "",
             PlaylistNotes(playlist).c_str());
   }
-  if (options.playlist == "-" && !context.json()) {
+  if (to_output && !context.json()) {
     Context::Print(csv);
     return kExitOk;
   }
-  if (!asked.playlist) analysis->reply.clear_playlist();
-  context.PrintReply(&analysis->reply, [&](const v1::AnalyzeReply&) {
-    return Printable(AnalysisText(*analysis, asked));
+  if (options.playlist.empty()) analysis.reply.clear_playlist();
+  return context.PrintReply(&analysis.reply, [&](const v1::AnalyzeReply&) {
+    return Printable(AnalysisText(analysis, options));
   });
-  return kExitOk;
 }
 
 }  // namespace
 
 void AddAnalyze(CLI::App* app, Context* context) {
   auto [command, options] =
-      AddCommand<AnalyzeCommandOptions>(app, context, "analyze",
-                                        "Analyze a log of iterations that any tool wrote: which "
-                                        "lengths stand for all others, and how well.",
-                                        &AnalyzeLog);
-  LogOptions* log = &options->asked.log;
+      AddCommand<AnalyzeOptions>(app, context, "analyze",
+                                 "Analyze a log of iterations that any tool wrote: which "
+                                 "lengths stand for all others, and how well.",
+                                 &AnalyzeLog);
+  LogOptions* log = &options->log;
   AddValue(command, "LOG FILE", &log->path, "CSV (or .gz) with a header; a row is an iteration")
       ->required();
   AddLogColumns(command, log, "Options");
@@ -249,9 +219,9 @@ void AddAnalyze(CLI::App* app, Context* context) {
   AddValue(command, "--playlist FILE", &options->playlist,
            "write the points to this file, as `seqpoint playlist` does; \"-\": to standard "
            "output, instead of the answer");
-  AddValue(command, "--against FILE", &options->asked.against,
+  AddValue(command, "--against FILE", &options->against,
            "a log of the same work on another machine, with the same columns; shows the speedup");
-  options->horizon.AddTo(command);
+  options->run.AddTo(command);
   command->footer(kAnalyzeHelp);
 }
 

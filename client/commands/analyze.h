@@ -5,8 +5,8 @@
 
 #include <string>
 
-#include "absl/status/statusor.h"
-#include "client/connection.h"
+#include "client/commands/horizon.h"
+#include "client/commands/points.h"
 #include "client/files/log_file.h"
 #include "seqpoint/v1/profiler.pb.h"
 
@@ -15,21 +15,16 @@ namespace seqpoint::client {
 struct AnalyzeOptions {
   LogOptions log;
   std::string against;  // another log with the same columns; empty: none
-  int points = 0;
-  double target_error = 0;
-  double confidence = 0;
-  v1::Horizon horizon;    // its lengths are those of the file
-  bool playlist = false;  // ask for the playlist, too; the file's times need a unit
+  PointOptions points;
+  HorizonOptions run;    // another run, whose cost is asked for
+  v1::Horizon horizon;   // of that run; its lengths are those of the file
+  std::string playlist;  // a file, or "-"; the file's times need a unit then
 };
 
 struct Analysis {
   v1::AnalyzeReply reply;  // durations in ns where the file names their unit
-  LogFile log;             // the file's own words; without its rows
-  std::string notes;       // lines for standard error: rows left out, and the like
+  LogFile log;             // the file's own words
 };
-
-// Errors: as ReadLogFile, Connection and the daemon give them.
-absl::StatusOr<Analysis> Analyze(Connection* connection, const AnalyzeOptions& options);
 
 std::string AnalysisText(const Analysis& analysis, const AnalyzeOptions& options);
 

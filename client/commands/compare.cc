@@ -7,6 +7,7 @@
 #include "absl/strings/str_format.h"
 #include "client/commands/commands.h"
 #include "client/commands/options.h"
+#include "client/commands/part.h"
 #include "client/text/format.h"
 #include "client/text/notes.h"
 
@@ -160,29 +161,6 @@ std::string Counters(const v1::CompareReply& reply, int width) {
 
 }  // namespace
 
-void CompareOptions::AddTo(CLI::App* command) {
-  command->footer(kHelp);
-  command->add_option("JOB", base, "the first one: its id, name@run_id or name (the latest run)")
-      ->check(Name())
-      ->required();
-  command->add_option("OTHER", other, "the second job")->check(Name())->required();
-  AddValue(command, "--confidence SHARE", &confidence,
-           "probability that the interval holds the truth; default 95%", Share());
-  AddValue(command, "--limit N", &limit, "how many kernels; default 10", WholeNumber(1, kMostRows));
-  command->add_flag("--all", all, "all kernels");
-  part.AddTo(command);
-}
-
-v1::CompareRequest CompareOptions::Request() const {
-  v1::CompareRequest request;
-  request.set_base(base);
-  request.set_other(other);
-  request.set_confidence(confidence);
-  request.set_limit(all ? 0 : limit);
-  part.SetIn(&request);
-  return request;
-}
-
 std::string CompareText(v1::CompareReply reply, int width) {
   RoundOffNoise(&reply);
   std::string text =
@@ -219,10 +197,24 @@ std::string CompareText(v1::CompareReply reply, int width) {
 
 namespace {
 
-int Compare(const Context& context, CompareOptions& options) {
-  return context.Ask(
-      &v1::Profiler::Stub::Compare, options.Request(),
-      [](const v1::CompareReply& reply) { return CompareText(reply, Context::Width()); });
+struct CompareOptions {
+  std::string base, other;
+  double confidence = 0;
+  int limit = 10;
+  bool all = false;
+  PartOptions part;
+};
+
+absl::StatusOr<int> Compare(const Context& context, CompareOptions& options) {
+  v1::CompareRequest request;
+  request.set_base(options.base);
+  request.set_other(options.other);
+  request.set_confidence(options.confidence);
+  request.set_limit(options.all ? 0 : options.limit);
+  options.part.SetIn(&request);
+  return context.Ask(&v1::Profiler::Stub::Compare, request, [](const v1::CompareReply& reply) {
+    return CompareText(reply, Context::Width());
+  });
 }
 
 }  // namespace
@@ -230,7 +222,19 @@ int Compare(const Context& context, CompareOptions& options) {
 void AddCompare(CLI::App* app, Context* context) {
   auto [command, options] = AddCommand<CompareOptions>(
       app, context, "compare", "Why one job took longer than another.", &Compare);
-  options->AddTo(command);
+  command->footer(kHelp);
+  command
+      ->add_option("JOB", options->base,
+                   "the first one: its id, name@run_id or name (the latest run)")
+      ->check(Name())
+      ->required();
+  command->add_option("OTHER", options->other, "the second job")->check(Name())->required();
+  AddValue(command, "--confidence SHARE", &options->confidence,
+           "probability that the interval holds the truth; default 95%", Share());
+  AddValue(command, "--limit N", &options->limit, "how many kernels; default 10",
+           WholeNumber(1, kMostRows));
+  command->add_flag("--all", options->all, "all kernels");
+  options->part.AddTo(command);
 }
 
 }  // namespace seqpoint::client

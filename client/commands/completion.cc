@@ -69,31 +69,6 @@ std::vector<const CLI::Option*> Positionals(const CLI::App* app) {
   return app->get_options([](const CLI::Option* option) { return option->get_positional(); });
 }
 
-// Values of an option or a positional that begin with `word`, or all.
-std::string Values(const CLI::Option* option, const std::string& word,
-                   const CompletionWords& known) {
-  std::string type = option->get_type_name();
-  if (option->get_name() == "JOB") {
-    std::string text;
-    for (const std::string& job : known.jobs()) absl::StrAppend(&text, job, "\n");
-    return text;
-  }
-  if (type == "FILE" || type == "PATH") return kFiles;
-  std::string text;
-  if (type == "PRESET" || type == "CHANGE") {
-    for (const std::string& preset : known.presets()) {
-      if (absl::StartsWith(preset, word)) absl::StrAppend(&text, preset, "\n");
-    }
-    return text.empty() && type == "CHANGE" ? kFiles : text;  // a change may be a file
-  }
-  if (absl::StrContains(type, "|")) {
-    for (absl::string_view word : absl::StrSplit(type, '|')) {
-      absl::StrAppend(&text, word, "\n");
-    }
-  }
-  return text;
-}
-
 // Ids, and names with run ids, of the daemon that runs, if any.
 std::vector<std::string> JobWords(const Context& context) {
   std::vector<std::string> words;
@@ -108,10 +83,34 @@ std::vector<std::string> JobWords(const Context& context) {
   return words;
 }
 
+// Values of an option or a positional that begin with `word`, or all.
+std::string Values(const CLI::Option* option, const std::string& word, const Context& context) {
+  std::string type = option->get_type_name();
+  if (option->get_name() == "JOB") {
+    std::string text;
+    for (const std::string& job : JobWords(context)) absl::StrAppend(&text, job, "\n");
+    return text;
+  }
+  if (type == "FILE" || type == "PATH") return kFiles;
+  std::string text;
+  if (type == "PRESET" || type == "CHANGE") {
+    for (const std::string& preset : PresetNames(context)) {
+      if (absl::StartsWith(preset, word)) absl::StrAppend(&text, preset, "\n");
+    }
+    return text.empty() && type == "CHANGE" ? kFiles : text;  // a change may be a file
+  }
+  if (absl::StrContains(type, "|")) {
+    for (absl::string_view word : absl::StrSplit(type, '|')) {
+      absl::StrAppend(&text, word, "\n");
+    }
+  }
+  return text;
+}
+
 std::string FirstSentence(const std::string& text) { return text.substr(0, text.find('.')); }
 
 std::string Candidates(const CLI::App& app, const std::vector<std::string>& words,
-                       const CompletionWords& known) {
+                       const Context& context) {
   const CLI::App* command = &app;
   size_t positional = 0;
   const CLI::Option* awaiting = nullptr;  // the option whose value comes next
@@ -133,7 +132,7 @@ std::string Candidates(const CLI::App& app, const std::vector<std::string>& word
       ++positional;
     }
   }
-  if (awaiting != nullptr) return Values(awaiting, words.back(), known);
+  if (awaiting != nullptr) return Values(awaiting, words.back(), context);
   std::string text;
   if (!words.empty() && absl::StartsWith(words.back(), "-")) {
     for (const CLI::App* of = command; of != nullptr; of = of->get_parent()) {
@@ -150,7 +149,7 @@ std::string Candidates(const CLI::App& app, const std::vector<std::string>& word
     positional = std::min(positional, positionals.size() - 1);  // the last one goes on
   }
   if (positional < positionals.size()) {
-    return Values(positionals[positional], words.empty() ? "" : words.back(), known);
+    return Values(positionals[positional], words.empty() ? "" : words.back(), context);
   }
   for (const CLI::App* sub : Commands(*command)) {
     absl::StrAppend(&text, sub->get_name(), "\t", FirstSentence(sub->get_description()), "\n");
@@ -160,18 +159,9 @@ std::string Candidates(const CLI::App& app, const std::vector<std::string>& word
 
 }  // namespace
 
-CompletionWords WordsOfDaemon(const Context& context) {
-  return {.jobs = [&context] { return JobWords(context); },
-          .presets = [&context] { return PresetNames(context); }};
-}
-
-std::string CompletionScript(const std::string& shell) {
-  return shell == "bash" ? kBash : shell == "zsh" ? kZsh : kFish;
-}
-
 std::string Complete(const CLI::App& app, const std::vector<std::string>& words,
-                     const CompletionWords& known) {
-  std::string candidates = Candidates(app, words, known);
+                     const Context& context) {
+  std::string candidates = Candidates(app, words, context);
   if (candidates == kFiles || words.empty()) return candidates;
   std::string fitting;
   for (absl::string_view line : absl::StrSplit(candidates, '\n', absl::SkipEmpty())) {
@@ -186,8 +176,10 @@ struct CompletionOptions {
   std::string shell;
 };
 
-int PrintCompletion(const Context& context, CompletionOptions& options) {
-  const std::string script = CompletionScript(options.shell);
+absl::StatusOr<int> PrintCompletion(const Context& context, CompletionOptions& options) {
+  const std::string script = options.shell == "bash"  ? kBash
+                             : options.shell == "zsh" ? kZsh
+                                                      : kFish;
   Context::Print(context.json() ? FieldsJson({{"shell", options.shell}, {"script", script}}) + "\n"
                                 : script);
   return kExitOk;

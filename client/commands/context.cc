@@ -41,11 +41,15 @@ int Context::Fail(const absl::Status& status, bool output_taken) const {
   return ExitCodeFor(status);
 }
 
-int Context::FailUsage(const std::string& message) const {
+absl::Status Context::UsageError(const std::string& message) const {
   const std::vector<CLI::App*> parsed = app_->get_subcommands();
   const std::string command = parsed.empty() ? "" : parsed[0]->get_name() + " ";
-  return Fail(
-      absl::InvalidArgumentError(absl::StrCat(message, "; see seqpoint ", command, "--help")));
+  return absl::InvalidArgumentError(absl::StrCat(message, "; see seqpoint ", command, "--help"));
+}
+
+int Context::RunCommand() const {
+  const absl::StatusOr<int> code = command_();
+  return code.ok() ? *code : Fail(code.status());
 }
 
 void Context::Print(const std::string& text) { fwrite(text.data(), 1, text.size(), stdout); }

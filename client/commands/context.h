@@ -2,7 +2,9 @@
 // the daemon that they ask, and the places where answers and errors go.
 //
 //   struct Options { std::string job; };
-//   int Show(const Context& context, Options& options) { return context.Ask(...); }
+//   absl::StatusOr<int> Show(const Context& context, Options& options) {
+//     return context.Ask(...);
+//   }
 //   auto [command, options] = AddCommand<Options>(app, context, "show", "Show a job.", &Show);
 //   AddJob(command, &options->job)->required();
 //
@@ -24,6 +26,7 @@
 #include "client/text/format.h"
 #include "client/text/json.h"
 #include "client/text/nothing.h"
+#include "proto/status_macros.h"
 #include "seqpoint/v1/profiler.grpc.pb.h"
 
 namespace seqpoint::client {
@@ -47,32 +50,37 @@ class Context {
   // Prints the error message and, with --json, the error as an object. Returns the exit code.
   // `output_taken`: standard output is a file of the user's, which gets no JSON.
   int Fail(const absl::Status& status, bool output_taken = false) const;
-  // Fails with wrong usage; the message names the help of the command that was given.
-  int FailUsage(const std::string& message) const;
+  // Wrong usage; the message names the help of the command that was given.
+  absl::Status UsageError(const std::string& message) const;
+
+  // Asks one question.
+  template <typename Request, typename Reply>
+  absl::StatusOr<Reply> Call(grpc::Status (v1::Profiler::Stub::*call)(grpc::ClientContext*,
+                                                                      const Request&, Reply*),
+                             const Request& request) const {
+    SEQPOINT_ASSIGN_OR_RETURN(const std::unique_ptr<Connection> connection, Connect());
+    return connection->Call(call, request);
+  }
 
   // Asks one question and prints its answer.
   template <typename Request, typename Reply, typename ToText>
-  int Ask(grpc::Status (v1::Profiler::Stub::*call)(grpc::ClientContext*, const Request&, Reply*),
-          const Request& request, ToText to_text) const {
-    absl::StatusOr<std::unique_ptr<Connection>> connection = Connect();
-    if (!connection.ok()) return Fail(connection.status());
-    absl::StatusOr<Reply> reply = (*connection)->Call(call, request);
-    if (!reply.ok()) return Fail(reply.status());
-    if (std::string why = NothingIn(*reply); !why.empty()) {
-      return Fail(absl::FailedPreconditionError(why));
-    }
-    PrintReply(&*reply, to_text);
-    return kExitOk;
+  absl::StatusOr<int> Ask(grpc::Status (v1::Profiler::Stub::*call)(grpc::ClientContext*,
+                                                                   const Request&, Reply*),
+                          const Request& request, ToText to_text) const {
+    SEQPOINT_ASSIGN_OR_RETURN(Reply reply, Call(call, request));
+    if (std::string why = NothingIn(reply); !why.empty()) return absl::FailedPreconditionError(why);
+    return PrintReply(&reply, to_text);
   }
 
   template <typename Reply, typename ToText>
-  void PrintReply(Reply* reply, ToText to_text) const {
+  int PrintReply(Reply* reply, ToText to_text) const {
     if (json_) {
       Print(ToJson(*reply, /*one_line=*/false) + "\n");
     } else {
       MakePrintable(reply);
       Print(to_text(*reply));
     }
+    return kExitOk;
   }
 
   static void Print(const std::string& text);
@@ -82,9 +90,10 @@ class Context {
   const std::vector<std::string>& separated_words() const { return separated_words_; }
   void set_separated_words(std::vector<std::string> words) { separated_words_ = std::move(words); }
 
-  // The command that was given, which main runs once all options are read.
-  void set_command(std::function<int()> command) { command_ = std::move(command); }
-  int RunCommand() const { return command_(); }
+  // The command that was given, which main runs once all options are read. It returns the exit
+  // code, or an error that is printed.
+  void set_command(std::function<absl::StatusOr<int>()> command) { command_ = std::move(command); }
+  int RunCommand() const;
 
  private:
   const std::string version_;
@@ -92,7 +101,7 @@ class Context {
   ConnectOptions connect_;
   bool json_ = false;
   std::vector<std::string> separated_words_;
-  std::function<int()> command_;
+  std::function<absl::StatusOr<int>()> command_;
 };
 
 // A command of `app`, among its other commands in --help.
@@ -107,7 +116,8 @@ struct Command {
 // A command with options of its own, which `run` gets once they are read.
 template <typename Options>
 Command<Options> AddCommand(CLI::App* app, Context* context, const std::string& name,
-                            const std::string& help, int (*run)(const Context&, Options&)) {
+                            const std::string& help,
+                            absl::StatusOr<int> (*run)(const Context&, Options&)) {
   auto options = std::make_shared<Options>();
   CLI::App* command = AddSubcommand(app, name, help);
   command->callback([context, options, run] {

@@ -9,6 +9,7 @@
 #include "client/commands/horizon.h"
 #include "client/commands/options.h"
 #include "client/text/notes.h"
+#include "proto/status_macros.h"
 
 namespace seqpoint::client {
 namespace {
@@ -54,8 +55,8 @@ void SayIfOver(const Context& context, const std::string& name) {
   fprintf(stderr, "seqpoint: %s has ended already\n", JobTitle(*job).c_str());
 }
 
-int Control(const Context& context, const ControlOptions& options,
-            v1::ControlRequest::Action action) {
+absl::StatusOr<int> Control(const Context& context, const ControlOptions& options,
+                            v1::ControlRequest::Action action) {
   v1::ControlRequest request;
   request.set_action(action);
   request.set_job(options.job);
@@ -71,13 +72,12 @@ int Control(const Context& context, const ControlOptions& options,
   });
 }
 
-int SetHorizon(const Context& context, const ControlOptions& options) {
-  if (!options.horizon.given()) return context.FailUsage("say --iterations N or --lengths FILE");
-  absl::StatusOr<v1::Horizon> read = options.horizon.Read();
-  if (!read.ok()) return context.Fail(read.status());
+absl::StatusOr<int> SetHorizon(const Context& context, const ControlOptions& options) {
+  if (!options.horizon.given()) return context.UsageError("say --iterations N or --lengths FILE");
+  SEQPOINT_ASSIGN_OR_RETURN(v1::Horizon read, options.horizon.Read());
   v1::SetHorizonRequest request;
   request.set_job(options.job);
-  *request.mutable_horizon() = *std::move(read);
+  *request.mutable_horizon() = std::move(read);
   return context.Ask(&v1::Profiler::Stub::SetHorizon, request,
                      [](const v1::SetHorizonReply& reply) { return HorizonText(reply.job()); });
 }

@@ -16,7 +16,7 @@ struct CountersOptions {
   FigureOptions figures;
 };
 
-int ShowCounters(const Context& context, CountersOptions& options) {
+absl::StatusOr<int> ShowCounters(const Context& context, CountersOptions& options) {
   v1::GetCountersRequest request;
   for (const std::string& metric : options.metrics) request.add_metrics(metric);
   return AskFigures(context, options.figures, &v1::Profiler::Stub::GetCounters, request,

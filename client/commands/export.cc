@@ -21,10 +21,10 @@ void SayUnread(const Context& context, const std::string& job_name) {
   if (job.ok()) fputs(UncountedNote(job->losses()).c_str(), stderr);
 }
 
-int Export(const Context& context, ExportOptions& options) {
+absl::StatusOr<int> Export(const Context& context, ExportOptions& options) {
   const bool csv = !options.csv.empty();
   if (csv == !options.chrome.empty()) {
-    return context.FailUsage("give either --chrome FILE or --csv FILE");
+    return context.UsageError("give either --chrome FILE or --csv FILE");
   }
   const std::string& path = csv ? options.csv : options.chrome;
   const bool to_output = path == "-";

@@ -30,33 +30,26 @@ absl::Status NothingToShow(const std::string& why, const v1::Job& job);
 // Asks for figures and prints them. `to_text` gets the reply and the job. The job is empty where
 // the question was about another run, or about a part: its notes belong to the run as it is.
 template <typename Request, typename Reply, typename ToText>
-int AskFigures(const Context& context, const FigureOptions& options,
-               grpc::Status (v1::Profiler::Stub::*call)(grpc::ClientContext*, const Request&,
-                                                        Reply*),
-               Request request, ToText to_text) {
+absl::StatusOr<int> AskFigures(const Context& context, const FigureOptions& options,
+                               grpc::Status (v1::Profiler::Stub::*call)(grpc::ClientContext*,
+                                                                        const Request&, Reply*),
+                               Request request, ToText to_text) {
   request.set_job(options.job);
   request.set_confidence(options.confidence);
-  absl::StatusOr<v1::Horizon> horizon = options.horizon.Read();
-  if (!horizon.ok()) return context.Fail(horizon.status());
+  SEQPOINT_ASSIGN_OR_RETURN(v1::Horizon horizon, options.horizon.Read());
   if (options.horizon.given() && options.part.given()) {
-    return context.FailUsage(
+    return context.UsageError(
         "--from, --to and --epoch ask about this run, --lengths and --iterations "
         "about another one; give one of the two");
   }
-  if (options.horizon.given()) *request.mutable_horizon() = *std::move(horizon);
+  if (options.horizon.given()) *request.mutable_horizon() = std::move(horizon);
   if constexpr (requires { request.has_part(); }) options.part.SetIn(&request);
-  absl::StatusOr<std::unique_ptr<Connection>> connection = context.Connect();
-  if (!connection.ok()) return context.Fail(connection.status());
-  absl::StatusOr<Reply> reply = (*connection)->Call(call, request);
-  if (!reply.ok()) return context.Fail(reply.status());
-  if (std::string why = NothingIn(*reply); !why.empty()) {
-    return context.Fail(NothingToShow(why, reply->job()));
-  }
+  SEQPOINT_ASSIGN_OR_RETURN(Reply reply, context.Call(call, request));
+  if (std::string why = NothingIn(reply); !why.empty()) return NothingToShow(why, reply.job());
   const bool is_the_run = !options.horizon.given() && !options.part.given();
-  context.PrintReply(&*reply, [&](const Reply& shown) {
+  return context.PrintReply(&reply, [&](const Reply& shown) {
     return to_text(shown, is_the_run ? shown.job() : v1::Job());
   });
-  return kExitOk;
 }
 
 }  // namespace seqpoint::client

@@ -1,7 +1,6 @@
 #include "client/commands/import.h"
 
 #include <algorithm>
-#include <chrono>
 #include <filesystem>
 
 #include "absl/strings/match.h"
@@ -15,6 +14,7 @@
 #include "client/text/format.h"
 #include "client/text/help.h"
 #include "client/text/job_text.h"
+#include "proto/status_macros.h"
 
 namespace seqpoint::client {
 namespace {
@@ -50,43 +50,13 @@ absl::StatusOr<LogFile> ReadLogToImport(const ImportOptions& options, std::strin
   LogOptions read = options.log;
   read.or_trace = true;
   read.keep_untimed = true;
-  absl::StatusOr<LogFile> log = ReadLogFile(read);
-  if (!log.ok()) return log.status();
-  *notes = ReadingNotes(options.log.path, *log);
-  if (absl::Status status = CheckTimeUnit(options.log.path, *log); !status.ok()) return status;
+  SEQPOINT_ASSIGN_OR_RETURN(LogFile log, ReadLogFile(read));
+  *notes = ReadingNotes(options.log.path, log);
+  SEQPOINT_RETURN_IF_ERROR(CheckTimeUnit(options.log.path, log));
   return log;
 }
 
-absl::StatusOr<v1::ImportJobReply> Import(Connection* connection, const ImportOptions& options,
-                                          const LogFile& log) {
-  grpc::ClientContext context;
-  context.set_deadline(std::chrono::system_clock::now() + kLogTimeout);
-  v1::ImportJobReply reply;
-  v1::ImportJobRequest question;
-  question.set_name(options.name.empty() ? JobNameOfFile(options.log.path) : options.name);
-  question.set_run_id(options.run_id);
-  question.set_source(Printable(Source(options, log)));
-  absl::Status status = SendLog(connection->stub().ImportJob(&context, &reply), std::move(question),
-                                log, /*against=*/nullptr);
-  if (!status.ok()) return status;
-  return reply;
-}
-
-std::string ImportText(const v1::ImportJobReply& reply) {
-  const std::string& id = reply.job().id();
-  return absl::StrCat(JobText(reply.job()), "\nask next: seqpoint project ", id,
-                      ", seqpoint seqpoints ", id, ", seqpoint iterations ", id,
-                      "\nof a run with other data: seqpoint project ", id,
-                      " --lengths FILE --epochs N\n");
-}
-
 namespace {
-
-struct ImportCommandOptions {
-  std::vector<std::string> files;
-  std::string marker;
-  ImportOptions import;
-};
 
 // The option of logs that was given; empty: none was.
 std::string LogOptionOf(const LogOptions& log) {
@@ -97,84 +67,80 @@ std::string LogOptionOf(const LogOptions& log) {
                                       : "";
 }
 
-int ImportLog(const Context& context, ImportOptions& import) {
+absl::StatusOr<int> ImportLog(const Context& context, const ImportOptions& options) {
   std::string notes;
-  absl::StatusOr<LogFile> log = ReadLogToImport(import, &notes);
+  const absl::StatusOr<LogFile> log = ReadLogToImport(options, &notes);
   fprintf(stderr, "%s", Printable(notes).c_str());
-  if (!log.ok()) return context.Fail(log.status());
-  absl::StatusOr<std::unique_ptr<Connection>> connection = context.Connect();
-  if (!connection.ok()) return context.Fail(connection.status());
-  absl::StatusOr<v1::ImportJobReply> reply = Import(connection->get(), import, *log);
-  if (!reply.ok()) return context.Fail(reply.status());
-  context.PrintReply(&*reply, ImportText);
-  return kExitOk;
-}
-
-int ImportTraceFiles(const Context& context, const ImportCommandOptions& options) {
-  absl::StatusOr<std::unique_ptr<Connection>> connection = context.Connect();
-  if (!connection.ok()) return context.Fail(connection.status());
-  const std::string& name = options.import.name;
-  absl::StatusOr<v1::ImportTraceReply> reply = ImportTraces(
-      connection->get(), {.files = options.files,
-                          .marker = options.marker,
-                          .name = name.empty() ? JobNameOfFile(options.files[0]) : name,
-                          .run_id = options.import.run_id});
-  if (!reply.ok()) return context.Fail(reply.status());
-  context.PrintReply(&*reply, [](const v1::ImportTraceReply& shown) {
-    return TraceImportText(shown, Context::Width());
+  if (!log.ok()) return log.status();
+  v1::ImportJobRequest question;
+  question.set_name(options.name);
+  question.set_run_id(options.run_id);
+  question.set_source(Printable(Source(options, *log)));
+  SEQPOINT_ASSIGN_OR_RETURN(
+      v1::ImportJobReply reply,
+      SendLog(context, &v1::Profiler::Stub::ImportJob, std::move(question), *log));
+  return context.PrintReply(&reply, [](const v1::ImportJobReply& shown) {
+    const std::string& id = shown.job().id();
+    return absl::StrCat(JobText(shown.job()), "\nask next: seqpoint project ", id,
+                        ", seqpoint seqpoints ", id, ", seqpoint iterations ", id,
+                        "\nof a run with other data: seqpoint project ", id,
+                        " --lengths FILE --epochs N\n");
   });
-  return kExitOk;
 }
 
-int ImportFiles(const Context& context, ImportCommandOptions& options) {
-  if (absl::StrContains(options.import.name, "@")) {
-    return context.FailUsage(absl::StrCat("--name: ", Quote(options.import.name),
-                                          " contains \"@\", which parts name and run id"));
+absl::StatusOr<int> ImportFiles(const Context& context, ImportOptions& options) {
+  if (absl::StrContains(options.name, "@")) {
+    return context.UsageError(absl::StrCat("--name: ", Quote(options.name),
+                                           " contains \"@\", which parts name and run id"));
   }
-  const std::string log_option = LogOptionOf(options.import.log);
+  if (options.name.empty()) options.name = JobNameOfFile(options.files[0]);
+  const std::string log_option = LogOptionOf(options.log);
   for (const std::string& path : options.files) {
-    const absl::StatusOr<bool> is_trace = IsTrace(path);
-    if (!is_trace.ok()) return context.Fail(is_trace.status());
-    if (*is_trace && !log_option.empty()) {
-      return context.FailUsage(absl::StrCat(log_option, " is of a log; ", path, " is none"));
+    SEQPOINT_ASSIGN_OR_RETURN(const bool is_trace, IsTrace(path));
+    if (is_trace && !log_option.empty()) {
+      return context.UsageError(absl::StrCat(log_option, " is of a log; ", path, " is none"));
     }
-    if (*is_trace) continue;
+    if (is_trace) continue;
     if (options.files.size() > 1) {
-      return context.FailUsage(
+      return context.UsageError(
           absl::StrCat("several files must be traces, one of each rank; ", path, " is none"));
     }
     if (!options.marker.empty()) {
-      return context.FailUsage(absl::StrCat("--marker is of traces; ", path, " is none"));
+      return context.UsageError(absl::StrCat("--marker is of traces; ", path, " is none"));
     }
-    options.import.log.path = path;
-    return ImportLog(context, options.import);
+    options.log.path = path;
+    return ImportLog(context, options);
   }
-  return ImportTraceFiles(context, options);
+  SEQPOINT_ASSIGN_OR_RETURN(const std::unique_ptr<Connection> connection, context.Connect());
+  SEQPOINT_ASSIGN_OR_RETURN(v1::ImportTraceReply reply, ImportTraces(connection.get(), options));
+  return context.PrintReply(&reply, [](const v1::ImportTraceReply& shown) {
+    return TraceImportText(shown, Context::Width());
+  });
 }
 
 }  // namespace
 
 void AddImport(CLI::App* app, Context* context) {
   auto [command, options] =
-      AddCommand<ImportCommandOptions>(app, context, "import",
-                                       "Make a job from a log of iterations or from traces of "
-                                       "another profiler, so that all other commands can use it.",
-                                       &ImportFiles);
+      AddCommand<ImportOptions>(app, context, "import",
+                                "Make a job from a log of iterations or from traces of "
+                                "another profiler, so that all other commands can use it.",
+                                &ImportFiles);
   command->footer(kImportHelp);
   AddValue(command, "FILE FILE", &options->files,
            "a log: CSV (or .gz) with a header, a row is an iteration; or traces, one for "
            "each rank: JSON of torch.profiler or of `seqpoint export --chrome`")
       ->required();
-  AddLogColumns(command, &options->import.log, "Of a log");
+  AddLogColumns(command, &options->log, "Of a log");
   AddValue(command, "--marker REGEX", &options->marker,
            "regular expression (RE2) for the annotations at which iterations begin; its "
            "one or two groups are their lengths; default: ProfilerStep#N, else iterations "
            "are found by themselves",
            Name())
       ->group("Of traces");
-  AddValue(command, "--name NAME", &options->import.name,
+  AddValue(command, "--name NAME", &options->name,
            "name of the job; default: that of the (first) file", Name());
-  AddValue(command, "--run-id ID", &options->import.run_id, "run id of the job; default: a new one",
+  AddValue(command, "--run-id ID", &options->run_id, "run id of the job; default: a new one",
            Name());
 }
 

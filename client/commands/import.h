@@ -1,20 +1,22 @@
-// `seqpoint import`: a log of iterations, written by any tool, becomes a job that has ended.
+// `seqpoint import`: a log of iterations, written by any tool, or traces become a job that has
+// ended.
 // Threading: one call per process. Ownership: keeps nothing.
 #ifndef CLIENT_COMMANDS_IMPORT_H_
 #define CLIENT_COMMANDS_IMPORT_H_
 
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
-#include "client/connection.h"
 #include "client/files/log_file.h"
-#include "seqpoint/v1/profiler.pb.h"
 
 namespace seqpoint::client {
 
 struct ImportOptions {
+  std::vector<std::string> files;  // a log; or traces, each of one rank
   LogOptions log;
-  std::string name;    // empty: JobNameOfFile
+  std::string marker;  // RE2, of traces; empty: the daemon finds where iterations begin
+  std::string name;    // of the job
   std::string run_id;  // empty: the daemon makes one
 };
 
@@ -24,13 +26,6 @@ std::string JobNameOfFile(const std::string& path);
 // The log, with its unit; `notes` are lines for standard error: rows left out, and the like.
 // Errors: as ReadLogFile; InvalidArgument where the unit is not known.
 absl::StatusOr<LogFile> ReadLogToImport(const ImportOptions& options, std::string* notes);
-
-// Errors: as the daemon gives them.
-absl::StatusOr<v1::ImportJobReply> Import(Connection* connection, const ImportOptions& options,
-                                          const LogFile& log);
-
-// The job, and what to ask of it.
-std::string ImportText(const v1::ImportJobReply& reply);
 
 }  // namespace seqpoint::client
 

@@ -14,6 +14,7 @@
 #include "client/text/figures_text.h"
 #include "client/text/help.h"
 #include "client/text/notes.h"
+#include "proto/status_macros.h"
 
 namespace seqpoint::client {
 namespace {
@@ -31,10 +32,9 @@ struct IterationsOptions {
 // A sentence; InvalidArgument when the job has no such rank.
 absl::StatusOr<std::string> WhyNoIterations(const IterationsOptions& options,
                                             Connection* connection, int64_t total) {
-  const absl::StatusOr<v1::Job> job = connection->GetJob(options.job);
-  if (!job.ok()) return job.status();
+  SEQPOINT_ASSIGN_OR_RETURN(const v1::Job job, connection->GetJob(options.job));
   std::set<int> ranks;
-  for (const v1::Process& process : job->processes()) ranks.insert(process.rank());
+  for (const v1::Process& process : job.processes()) ranks.insert(process.rank());
   if (options.rank.has_value() && !ranks.empty() && ranks.count(*options.rank) == 0) {
     return absl::InvalidArgumentError(absl::StrCat("--rank: job ", Quote(options.job),
                                                    " has no rank ", *options.rank, "; there are ",
@@ -42,15 +42,15 @@ absl::StatusOr<std::string> WhyNoIterations(const IterationsOptions& options,
   }
   if (options.measured && total > 0) {
     return absl::StrCat("none of ", options.part.given() ? "these of " : "", FormatCount(total),
-                        " iterations was measured", IsOver(*job) ? "" : " yet");
+                        " iterations was measured", IsOver(job) ? "" : " yet");
   }
   if (total > 0) {
-    return absl::StrCat("there is none of these iterations", IsOver(*job) ? "" : " yet", ": the ",
+    return absl::StrCat("there is none of these iterations", IsOver(job) ? "" : " yet", ": the ",
                         options.rank.has_value() ? "rank" : "run", " has ",
                         FormatCount(total, "iteration"), ", which are counted from 0");
   }
-  return absl::StrCat("no iteration was found", IsOver(*job) ? "" : " yet",
-                      job->error().empty() ? "" : ": ", job->error());
+  return absl::StrCat("no iteration was found", IsOver(job) ? "" : " yet",
+                      job.error().empty() ? "" : ": ", job.error());
 }
 
 // As many pages as the rows need.
@@ -65,30 +65,28 @@ absl::StatusOr<v1::ListIterationsReply> ListIterations(const IterationsOptions& 
   int64_t left = options.rows.all ? INT64_MAX : options.rows.limit;
   do {
     request.set_page_size(static_cast<int>(std::min(left, kRowsPerCall)));
-    absl::StatusOr<v1::ListIterationsReply> page =
-        connection->Call(&v1::Profiler::Stub::ListIterations, request);
-    if (!page.ok()) return page.status();
-    left -= page->iterations_size();
-    request.set_page_token(page->next_page_token());
-    all.MergeFrom(*page);
+    SEQPOINT_ASSIGN_OR_RETURN(v1::ListIterationsReply page,
+                              connection->Call(&v1::Profiler::Stub::ListIterations, request));
+    left -= page.iterations_size();
+    request.set_page_token(page.next_page_token());
+    all.MergeFrom(page);
   } while (left > 0 && !request.page_token().empty());
   all.set_next_page_token(request.page_token());
   return all;
 }
 
-int ShowIterations(const Context& context, IterationsOptions& options) {
-  absl::StatusOr<std::unique_ptr<Connection>> connection = context.Connect();
-  if (!connection.ok()) return context.Fail(connection.status());
-  absl::StatusOr<v1::ListIterationsReply> listed = ListIterations(options, connection->get());
-  if (!listed.ok()) return context.Fail(listed.status());
-  if (listed->iterations_size() == 0) {
-    const auto why = WhyNoIterations(options, connection->get(), listed->total());
-    return context.Fail(why.ok() ? absl::FailedPreconditionError(*why) : why.status());
+absl::StatusOr<int> ShowIterations(const Context& context, IterationsOptions& options) {
+  SEQPOINT_ASSIGN_OR_RETURN(std::unique_ptr<Connection> connection, context.Connect());
+  SEQPOINT_ASSIGN_OR_RETURN(v1::ListIterationsReply listed,
+                            ListIterations(options, connection.get()));
+  if (listed.iterations_size() == 0) {
+    const auto why = WhyNoIterations(options, connection.get(), listed.total());
+    return why.ok() ? absl::FailedPreconditionError(*why) : why.status();
   }
-  if (!listed->message().empty() && !context.json()) {
-    fprintf(stderr, "seqpoint: %s\n", Printable(listed->message()).c_str());
+  if (!listed.message().empty() && !context.json()) {
+    fprintf(stderr, "seqpoint: %s\n", Printable(listed.message()).c_str());
   }
-  context.PrintReply(&*listed, [&](const v1::ListIterationsReply& reply) {
+  return context.PrintReply(&listed, [&](const v1::ListIterationsReply& reply) {
     std::string text =
         IterationsText(reply.iterations(), !options.measured) + UncountedNote(reply.losses());
     if (reply.next_page_token().empty()) return text;
@@ -97,7 +95,6 @@ int ShowIterations(const Context& context, IterationsOptions& options) {
                         " iterations in all; --all shows them, ", "`seqpoint export ", options.job,
                         " --csv FILE` writes them\n");
   });
-  return kExitOk;
 }
 
 }  // namespace

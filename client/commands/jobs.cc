@@ -13,6 +13,7 @@
 #include "client/text/format.h"
 #include "client/text/help.h"
 #include "client/text/job_text.h"
+#include "proto/status_macros.h"
 
 namespace seqpoint::client {
 namespace {
@@ -65,9 +66,8 @@ absl::StatusOr<v1::ListJobsRequest> JobsOptions::Request(absl::Time now) const {
     request.add_states(state->second);
   }
   if (!since.empty()) {
-    const absl::StatusOr<absl::Time> time = ParseSince(since, now);
-    if (!time.ok()) return time.status();
-    request.set_since_ns(std::max<int64_t>(absl::ToUnixNanos(*time), 1));
+    SEQPOINT_ASSIGN_OR_RETURN(const absl::Time time, ParseSince(since, now));
+    request.set_since_ns(std::max<int64_t>(absl::ToUnixNanos(time), 1));
   }
   for (const std::string& tag : tags) request.add_tags(tag);
   return request;
@@ -125,30 +125,11 @@ std::string JobListText(const v1::ListJobsReply& reply, int left_out, const Jobs
   return text;
 }
 
-void TagOptions::AddTo(CLI::App* command) {
-  command->add_option("TAG", tags, "words to find the job by")->required()->check(Name());
-  command->add_flag("--remove", remove, "remove these tags");
-}
-
-v1::UpdateJobRequest TagOptions::Request() const {
-  v1::UpdateJobRequest request;
-  request.set_job(job);
-  for (const std::string& tag : tags)
-    (remove ? request.add_remove_tags() : request.add_add_tags())->assign(tag);
-  return request;
-}
-
-std::string UpdatedText(const v1::Job& job) {
-  return absl::StrCat(
-      JobTitle(job),
-      job.tags_size() == 0 ? ", no tags" : ", tags " + absl::StrJoin(job.tags(), ", "), "\n");
-}
-
 namespace {
 
-int ShowJob(const Context& context, const JobsOptions& options) {
+absl::StatusOr<int> ShowJob(const Context& context, const JobsOptions& options) {
   if (options.narrowed()) {
-    return context.FailUsage(
+    return context.UsageError(
         "what narrows the list (--state, --since, --tag, --limit, --live) goes without JOB");
   }
   v1::GetJobRequest request;
@@ -157,19 +138,15 @@ int ShowJob(const Context& context, const JobsOptions& options) {
                      [](const v1::GetJobReply& reply) { return JobText(reply.job()); });
 }
 
-int ShowJobs(const Context& context, JobsOptions& options) {
+absl::StatusOr<int> ShowJobs(const Context& context, JobsOptions& options) {
   if (!options.job.empty()) return ShowJob(context, options);
   const absl::StatusOr<v1::ListJobsRequest> request = options.Request(absl::Now());
-  if (!request.ok()) return context.FailUsage(std::string(request.status().message()));
-  absl::StatusOr<std::unique_ptr<Connection>> connection = context.Connect();
-  if (!connection.ok()) return context.Fail(connection.status());
-  absl::StatusOr<v1::ListJobsReply> jobs = (*connection)->ListJobs(*request);
-  if (!jobs.ok()) return context.Fail(jobs.status());
-  const int left_out = KeepLatest(options, &*jobs);
-  context.PrintReply(&*jobs, [&](const v1::ListJobsReply& reply) {
-    return JobListText(reply, left_out, options);
-  });
-  return kExitOk;
+  if (!request.ok()) return context.UsageError(std::string(request.status().message()));
+  SEQPOINT_ASSIGN_OR_RETURN(std::unique_ptr<Connection> connection, context.Connect());
+  SEQPOINT_ASSIGN_OR_RETURN(v1::ListJobsReply jobs, connection->ListJobs(*request));
+  const int left_out = KeepLatest(options, &jobs);
+  return context.PrintReply(
+      &jobs, [&](const v1::ListJobsReply& reply) { return JobListText(reply, left_out, options); });
 }
 
 }  // namespace

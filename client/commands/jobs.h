@@ -1,4 +1,4 @@
-// The options of `seqpoint jobs`, `delete`, `rename` and `tag`, and the requests that they make.
+// The options of `seqpoint jobs`, and the request that they make.
 // Threading: values of one thread. Ownership: AddTo's option object must outlive the app.
 #ifndef CLIENT_COMMANDS_JOBS_H_
 #define CLIENT_COMMANDS_JOBS_H_
@@ -36,18 +36,6 @@ int KeepLatest(const JobsOptions& options, v1::ListJobsReply* reply);
 
 // The table of `jobs`, with how many a limit left out of it.
 std::string JobListText(const v1::ListJobsReply& reply, int left_out, const JobsOptions& options);
-
-struct TagOptions {
-  std::string job;
-  std::vector<std::string> tags;
-  bool remove = false;
-
-  void AddTo(CLI::App* command);
-  v1::UpdateJobRequest Request() const;
-};
-
-// "gnmt@r7 (job 3), tags nightly, h200".
-std::string UpdatedText(const v1::Job& job);
 
 }  // namespace seqpoint::client
 

@@ -13,7 +13,7 @@ struct KernelsOptions {
   FigureOptions figures;
 };
 
-int ShowKernels(const Context& context, KernelsOptions& options) {
+absl::StatusOr<int> ShowKernels(const Context& context, KernelsOptions& options) {
   v1::GetKernelsRequest request;
   request.set_limit(options.rows.all ? 0 : options.rows.limit);
   return AskFigures(context, options.figures, &v1::Profiler::Stub::GetKernels, request,

@@ -10,6 +10,7 @@
 #include "client/commands/options.h"
 #include "client/text/help.h"
 #include "client/text/notes.h"
+#include "proto/status_macros.h"
 #include "proto/utf8.h"
 
 namespace seqpoint::client {
@@ -75,14 +76,12 @@ struct MetricsOptions {
   std::string set, chip, file;
 };
 
-int ShowMetrics(const Context& context, MetricsOptions& options) {
+absl::StatusOr<int> ShowMetrics(const Context& context, MetricsOptions& options) {
   v1::ListMetricSetsRequest request;
   request.set_set(options.set);
   request.set_chip(options.chip);
   if (!options.file.empty()) {
-    absl::StatusOr<v1::MetricFile> file = ReadMetricFile(options.file);
-    if (!file.ok()) return context.Fail(file.status());
-    *request.mutable_file() = *std::move(file);
+    SEQPOINT_ASSIGN_OR_RETURN(*request.mutable_file(), ReadMetricFile(options.file));
   }
   return context.Ask(&v1::Profiler::Stub::ListMetricSets, request,
                      [&](const v1::ListMetricSetsReply& reply) {

@@ -37,9 +37,10 @@ absl::Status StartPlanner(const std::string& name, const std::vector<std::string
 void AddPlanners(CLI::App* app, Context* context) {
   for (const Planner& planner : kPlanners) {
     struct NoOptions {};
-    AddCommand<NoOptions>(
-        app, context, planner.name, planner.help,
-        [](const Context& given, NoOptions&) { return given.FailUsage("put the command first"); })
+    AddCommand<NoOptions>(app, context, planner.name, planner.help,
+                          [](const Context& given, NoOptions&) -> absl::StatusOr<int> {
+                            return given.UsageError("put the command first");
+                          })
         .app->prefix_command();
   }
 }

@@ -18,6 +18,7 @@
 #include "client/text/help.h"
 #include "client/text/notes.h"
 #include "client/text/time_unit.h"
+#include "proto/status_macros.h"
 
 namespace seqpoint::client {
 namespace {
@@ -93,7 +94,7 @@ absl::Status Error(const std::string& path, const std::string& what) {
 }
 
 absl::Status End(const CsvReader& csv, const std::string& path, const BadRows& bad, bool any) {
-  if (absl::Status status = csv.status(); !status.ok()) return status;
+  SEQPOINT_RETURN_IF_ERROR(csv.status());
   if (bad.count() > 0) return absl::InvalidArgumentError(bad.text());
   if (!any) return Error(path, "there is a header, but no row below it");
   return absl::OkStatus();
@@ -102,9 +103,8 @@ absl::Status End(const CsvReader& csv, const std::string& path, const BadRows& b
 // Which column holds the time.
 absl::StatusOr<int> TimeColumn(const MeasuredOptions& options, const CsvReader& csv) {
   if (!options.time_column.empty()) {
-    absl::StatusOr<std::vector<size_t>> found = csv.Find({options.time_column});
-    if (!found.ok()) return found.status();
-    return static_cast<int>(found->front());
+    SEQPOINT_ASSIGN_OR_RETURN(std::vector<size_t> found, csv.Find({options.time_column}));
+    return static_cast<int>(found.front());
   }
   std::vector<int> columns;
   for (size_t i = 0; i < csv.header().size(); ++i) {
@@ -161,26 +161,24 @@ std::string PlaylistNotes(const v1::GetPlaylistReply& reply) {
 }
 
 absl::StatusOr<v1::ProjectPlaylistRequest> ReadPlaylist(const std::string& path) {
-  absl::StatusOr<CsvReader> csv = CsvReader::Open(path);
-  if (!csv.ok()) return csv.status();
-  absl::StatusOr<std::vector<size_t>> figures =
-      csv->Find({std::begin(kFigures), std::end(kFigures)});
-  if (!figures.ok()) return figures.status();
-  const int iteration = Find(*csv, kIteration);
+  SEQPOINT_ASSIGN_OR_RETURN(CsvReader csv, CsvReader::Open(path));
+  SEQPOINT_ASSIGN_OR_RETURN(std::vector<size_t> figures,
+                            csv.Find({std::begin(kFigures), std::end(kFigures)}));
+  const int iteration = Find(csv, kIteration);
   std::vector<int> lengths;
   for (const char* name : kLengths) {
-    if (const int column = Find(*csv, name); column >= 0) lengths.push_back(column);
+    if (const int column = Find(csv, name); column >= 0) lengths.push_back(column);
   }
-  if (Find(*csv, kLengths[0]) < 0 && (!lengths.empty() || iteration < 0)) {
-    return Error(
-        path, absl::StrCat("no column \"length\"; there are ", absl::StrJoin(csv->header(), ", "),
-                           ". `seqpoint playlist` writes such files"));
+  if (Find(csv, kLengths[0]) < 0 && (!lengths.empty() || iteration < 0)) {
+    return Error(path,
+                 absl::StrCat("no column \"length\"; there are ", absl::StrJoin(csv.header(), ", "),
+                              ". `seqpoint playlist` writes such files"));
   }
   v1::ProjectPlaylistRequest request;
   BadRows bad;
   std::map<Id, int64_t> lines;
-  while (csv->Next()) {
-    Row row(*csv);
+  while (csv.Next()) {
+    Row row(csv);
     v1::PlaylistPoint point;
     point.set_iteration(-1);
     if (iteration >= 0 && !(row.Empty(iteration) && !lengths.empty())) {
@@ -189,49 +187,44 @@ absl::StatusOr<v1::ProjectPlaylistRequest> ReadPlaylist(const std::string& path)
     for (const int column : lengths) {
       point.add_lengths(static_cast<int64_t>(row.Number(column, Kind::kWhole)));
     }
-    point.set_weight(row.Number(static_cast<int>((*figures)[0]), Kind::kPositive));
-    const double measurements = row.Number(static_cast<int>((*figures)[1]), Kind::kPositiveWhole);
+    point.set_weight(row.Number(static_cast<int>(figures[0]), Kind::kPositive));
+    const double measurements = row.Number(static_cast<int>(figures[1]), Kind::kPositiveWhole);
     point.set_measurements(static_cast<int32_t>(std::min<double>(measurements, INT32_MAX)));
-    point.set_expected_duration_ns(row.Number(static_cast<int>((*figures)[2]), Kind::kPositive));
-    point.set_noise_duration_ns(row.Number(static_cast<int>((*figures)[3]), Kind::kFromZero));
+    point.set_expected_duration_ns(row.Number(static_cast<int>(figures[2]), Kind::kPositive));
+    point.set_noise_duration_ns(row.Number(static_cast<int>(figures[3]), Kind::kFromZero));
     if (!row.problem().empty()) {
-      bad.Add(path, csv->number(), row.problem());
+      bad.Add(path, csv.number(), row.problem());
       continue;
     }
     const Id id = IdOf(point, !lengths.empty());
-    const auto [it, added] = lines.try_emplace(id, csv->number());
+    const auto [it, added] = lines.try_emplace(id, csv.number());
     if (!added) {
-      bad.Add(path, csv->number(),
+      bad.Add(path, csv.number(),
               absl::StrCat(IdText(id, !lengths.empty()), " is in line ", it->second, " already"));
       continue;
     }
     *request.add_points() = point;
   }
-  absl::Status status = End(*csv, path, bad, request.points_size() > 0);
-  if (!status.ok()) return status;
+  SEQPOINT_RETURN_IF_ERROR(End(csv, path, bad, request.points_size() > 0));
   return request;
 }
 
 absl::StatusOr<std::string> ReadMeasured(const MeasuredOptions& options,
                                          v1::ProjectPlaylistRequest* request) {
-  absl::StatusOr<CsvReader> csv = CsvReader::Open(options.path);
-  if (!csv.ok()) return csv.status();
+  SEQPOINT_ASSIGN_OR_RETURN(CsvReader csv, CsvReader::Open(options.path));
   std::vector<int> ids;
-  for (int i = 0; i < request->points(0).lengths_size(); ++i)
-    ids.push_back(Find(*csv, kLengths[i]));
+  for (int i = 0; i < request->points(0).lengths_size(); ++i) ids.push_back(Find(csv, kLengths[i]));
   const bool by_length = !ids.empty() && std::find(ids.begin(), ids.end(), -1) == ids.end();
-  if (!by_length) ids = {Find(*csv, kIteration)};
+  if (!by_length) ids = {Find(csv, kIteration)};
   if (ids[0] < 0) {
     return Error(
         options.path,
         absl::StrCat("no column says which point a row belongs to: \"length\" (and "
                      "\"length_2\" where the playlist has it) or \"iteration\"; there are ",
-                     absl::StrJoin(csv->header(), ", ")));
+                     absl::StrJoin(csv.header(), ", ")));
   }
-  absl::StatusOr<int> time = TimeColumn(options, *csv);
-  if (!time.ok()) return time.status();
-  absl::StatusOr<double> unit_ns = UnitNs(options, csv->header()[*time]);
-  if (!unit_ns.ok()) return unit_ns.status();
+  SEQPOINT_ASSIGN_OR_RETURN(int time, TimeColumn(options, csv));
+  SEQPOINT_ASSIGN_OR_RETURN(double unit_ns, UnitNs(options, csv.header()[time]));
 
   struct Sum {
     int32_t count = 0;
@@ -241,27 +234,26 @@ absl::StatusOr<std::string> ReadMeasured(const MeasuredOptions& options,
   for (const v1::PlaylistPoint& point : request->points()) sums[IdOf(point, by_length)];
   BadRows bad, strangers;
   bool any = false;
-  while (csv->Next()) {
-    Row row(*csv);
+  while (csv.Next()) {
+    Row row(csv);
     Id id;
     for (const int column : ids) id.push_back(std::llround(row.Number(column, Kind::kWhole)));
-    const double value = row.Number(*time, Kind::kPositive);
+    const double value = row.Number(time, Kind::kPositive);
     if (!row.problem().empty()) {
-      bad.Add(options.path, csv->number(), row.problem());
+      bad.Add(options.path, csv.number(), row.problem());
       continue;
     }
     const auto sum = sums.find(id);
     if (sum == sums.end()) {
-      strangers.Add(options.path, csv->number(),
+      strangers.Add(options.path, csv.number(),
                     absl::StrCat(IdText(id, by_length), " is not in the playlist; left out"));
       continue;
     }
     any = true;
     ++sum->second.count;
-    sum->second.ns += value * *unit_ns;
+    sum->second.ns += value * unit_ns;
   }
-  absl::Status status = End(*csv, options.path, bad, any || strangers.count() > 0);
-  if (!status.ok()) return status;
+  SEQPOINT_RETURN_IF_ERROR(End(csv, options.path, bad, any || strangers.count() > 0));
   if (!any) {
     return Error(options.path,
                  absl::StrCat("no row belongs to a point of the playlist\n", strangers.text()));
@@ -309,30 +301,25 @@ struct PlaylistOptions {
   PointOptions points;
 };
 
-int WritePlaylist(const Context& context, PlaylistOptions& options) {
-  absl::StatusOr<std::unique_ptr<Connection>> connection = context.Connect();
-  if (!connection.ok()) return context.Fail(connection.status());
+absl::StatusOr<int> WritePlaylist(const Context& context, PlaylistOptions& options) {
   v1::GetPlaylistRequest request;
   request.set_job(options.job);
   request.set_points(options.points.points);
   request.set_target_error(options.points.target_error);
   request.set_confidence(options.points.confidence);
-  absl::StatusOr<v1::GetPlaylistReply> reply =
-      (*connection)->Call(&v1::Profiler::Stub::GetPlaylist, request);
-  if (!reply.ok()) return context.Fail(reply.status());
+  SEQPOINT_ASSIGN_OR_RETURN(v1::GetPlaylistReply reply,
+                            context.Call(&v1::Profiler::Stub::GetPlaylist, request));
   const bool to_file = !options.output.empty() && options.output != "-";
   if (to_file) {
-    absl::Status status = WriteWhole(options.output, PlaylistCsv(*reply));
-    if (!status.ok()) return context.Fail(status);
+    SEQPOINT_RETURN_IF_ERROR(WriteWhole(options.output, PlaylistCsv(reply)));
   }
   if (context.json()) {
-    context.PrintReply(&*reply, PlaylistCsv);
-    return kExitOk;
+    return context.PrintReply(&reply, PlaylistCsv);
   }
-  if (!to_file) Context::Print(PlaylistCsv(*reply));
+  if (!to_file) Context::Print(PlaylistCsv(reply));
   // Not on standard output, which may be the file.
-  MakePrintable(&*reply);
-  fputs(PlaylistNotes(*reply).c_str(), stderr);
+  MakePrintable(&reply);
+  fputs(PlaylistNotes(reply).c_str(), stderr);
   return kExitOk;
 }
 

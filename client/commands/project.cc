@@ -7,6 +7,7 @@
 #include "client/commands/playlist.h"
 #include "client/text/help.h"
 #include "client/text/projection_text.h"
+#include "proto/status_macros.h"
 
 namespace seqpoint::client {
 namespace {
@@ -19,38 +20,36 @@ struct ProjectOptions {
 };
 
 // The time that another machine took for the iterations of a playlist.
-int ProjectPlaylist(const Context& context, const ProjectOptions& options) {
+absl::StatusOr<int> ProjectPlaylist(const Context& context, const ProjectOptions& options) {
   const FigureOptions& figures = options.figures;
-  if (!figures.job.empty()) return context.FailUsage("give JOB or --playlist FILE, not both");
+  if (!figures.job.empty()) return context.UsageError("give JOB or --playlist FILE, not both");
   if (options.playlist.empty()) {
-    return context.FailUsage("--measured FILE needs --playlist FILE");
+    return context.UsageError("--measured FILE needs --playlist FILE");
   }
   if (options.measured.path.empty()) {
-    return context.FailUsage("--playlist FILE needs --measured FILE");
+    return context.UsageError("--playlist FILE needs --measured FILE");
   }
   if (!options.metric.empty() || figures.horizon.given() || figures.horizon.epochs > 1 ||
       figures.part.given()) {
-    return context.FailUsage(
+    return context.UsageError(
         "--playlist goes with neither --metric nor how long the run is, nor with a part of it");
   }
-  absl::StatusOr<v1::ProjectPlaylistRequest> request = ReadPlaylist(options.playlist);
-  if (!request.ok()) return context.Fail(request.status());
-  absl::StatusOr<std::string> notes = ReadMeasured(options.measured, &*request);
-  if (!notes.ok()) return context.Fail(notes.status());
-  if (!notes->empty()) fprintf(stderr, "%s\n", Printable(*notes).c_str());
-  request->set_confidence(figures.confidence);
-  return context.Ask(&v1::Profiler::Stub::ProjectPlaylist, *request, PlaylistProjectionText);
+  SEQPOINT_ASSIGN_OR_RETURN(v1::ProjectPlaylistRequest request, ReadPlaylist(options.playlist));
+  SEQPOINT_ASSIGN_OR_RETURN(std::string notes, ReadMeasured(options.measured, &request));
+  if (!notes.empty()) fprintf(stderr, "%s\n", Printable(notes).c_str());
+  request.set_confidence(figures.confidence);
+  return context.Ask(&v1::Profiler::Stub::ProjectPlaylist, request, PlaylistProjectionText);
 }
 
-int Project(const Context& context, ProjectOptions& options) {
+absl::StatusOr<int> Project(const Context& context, ProjectOptions& options) {
   if (!options.playlist.empty() || !options.measured.path.empty()) {
     return ProjectPlaylist(context, options);
   }
   if (!options.measured.time_column.empty() || !options.measured.time_unit.empty()) {
-    return context.FailUsage("--time and --time-unit are of --measured FILE");
+    return context.UsageError("--time and --time-unit are of --measured FILE");
   }
   if (options.figures.job.empty()) {
-    return context.FailUsage("JOB is missing, or --playlist FILE");
+    return context.UsageError("JOB is missing, or --playlist FILE");
   }
   v1::ProjectRequest request;
   request.set_metric(options.metric);

@@ -12,7 +12,7 @@ struct ReplayOptions {
   bool all = false;
 };
 
-int Replay(const Context& context, ReplayOptions& options) {
+absl::StatusOr<int> Replay(const Context& context, ReplayOptions& options) {
   if (!options.chrome.empty()) {
     const bool to_output = options.chrome == "-";
     const absl::StatusOr<int64_t> bytes =

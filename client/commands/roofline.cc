@@ -12,7 +12,7 @@ struct RooflineOptions {
   RowOptions rows;
 };
 
-int ShowRoofline(const Context& context, RooflineOptions& options) {
+absl::StatusOr<int> ShowRoofline(const Context& context, RooflineOptions& options) {
   v1::GetRooflineRequest request;
   request.set_job(options.job);
   request.set_limit(options.rows.all ? 0 : options.rows.limit);

@@ -9,10 +9,9 @@
 #include <chrono>
 #include <memory>
 
-#include "absl/status/status.h"
-#include "client/connection.h"
+#include "absl/status/statusor.h"
+#include "client/commands/context.h"
 #include "client/files/log_file.h"
-#include "seqpoint/v1/profiler.pb.h"
 
 namespace seqpoint::client {
 
@@ -22,11 +21,18 @@ inline constexpr std::chrono::minutes kLogTimeout{10};  // for the whole answer
 // Rows [begin, begin + kRowsPerPiece) as a message; durations in ns where the unit is known.
 void FillLog(const LogFile& log, size_t begin, v1::IterationLog* piece);
 
-// `first`, which asks the question, goes with the first rows. `against` may be null, and must be
-// for requests that have no second log. Errors: as the daemon gives them.
-template <typename Request>
-absl::Status SendLog(std::unique_ptr<grpc::ClientWriter<Request>> writer, Request first,
-                     const LogFile& log, const LogFile* against) {
+// `first`, which asks the question, goes with the first rows; `against`, where a request has a
+// second log, too. Errors: as the daemon gives them.
+template <typename Request, typename Reply>
+absl::StatusOr<Reply> SendLog(const Context& context,
+                              std::unique_ptr<grpc::ClientWriter<Request>> (
+                                  v1::Profiler::Stub::*call)(grpc::ClientContext*, Reply*),
+                              Request first, const LogFile& log, const LogFile* against = nullptr) {
+  SEQPOINT_ASSIGN_OR_RETURN(const std::unique_ptr<Connection> connection, context.Connect());
+  grpc::ClientContext of_call;
+  of_call.set_deadline(std::chrono::system_clock::now() + kLogTimeout);
+  Reply reply;
+  const auto writer = (connection->stub().*call)(&of_call, &reply);
   const size_t rows = std::max(log.lengths.size(), against ? against->lengths.size() : 0);
   for (size_t at = 0; at < rows; at += kRowsPerPiece) {
     if (at < log.lengths.size()) FillLog(log, at, first.mutable_log());
@@ -37,7 +43,8 @@ absl::Status SendLog(std::unique_ptr<grpc::ClientWriter<Request>> writer, Reques
     first.Clear();
   }
   writer->WritesDone();
-  return Connection::FromGrpc(writer->Finish());
+  SEQPOINT_RETURN_IF_ERROR(Connection::FromGrpc(writer->Finish()));
+  return reply;
 }
 
 }  // namespace seqpoint::client

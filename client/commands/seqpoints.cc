@@ -6,24 +6,18 @@
 namespace seqpoint::client {
 namespace {
 
-struct SeqPointsOptions {
-  std::string job;
-};
-
-int ShowSeqPoints(const Context& context, SeqPointsOptions& options) {
-  v1::GetSeqPointsRequest request;
-  request.set_job(options.job);
+absl::StatusOr<int> ShowSeqPoints(const Context& context, v1::GetSeqPointsRequest& request) {
   return context.Ask(&v1::Profiler::Stub::GetSeqPoints, request, SeqPointsText);
 }
 
 }  // namespace
 
 void AddSeqPoints(CLI::App* app, Context* context) {
-  auto [command, options] = AddCommand<SeqPointsOptions>(
+  auto [command, request] = AddCommand<v1::GetSeqPointsRequest>(
       app, context, "seqpoints", "The iterations that represent all others, and their weights.",
       &ShowSeqPoints);
   command->footer(kSeqPointsHelp);
-  AddJob(command, &options->job)->required();
+  AddJob(command, request->mutable_job())->required();
 }
 
 }  // namespace seqpoint::client

@@ -16,6 +16,7 @@
 #include "client/text/notes.h"
 #include "client/text/progress.h"
 #include "proto/file_content.h"
+#include "proto/status_macros.h"
 
 namespace seqpoint::client {
 namespace {
@@ -68,7 +69,7 @@ absl::StatusOr<bool> IsTrace(const std::string& path) {
 }
 
 absl::StatusOr<v1::ImportTraceReply> ImportTraces(Connection* connection,
-                                                  const TraceImportOptions& options) {
+                                                  const ImportOptions& options) {
   uintmax_t all_bytes = 0;
   for (const std::string& path : options.files) {
     std::error_code error;
@@ -103,8 +104,7 @@ absl::StatusOr<v1::ImportTraceReply> ImportTraces(Connection* connection,
     if (!wanted) break;
   }
   writer->WritesDone();
-  absl::Status status = Connection::FromGrpc(writer->Finish());
-  if (!status.ok()) return status;
+  SEQPOINT_RETURN_IF_ERROR(Connection::FromGrpc(writer->Finish()));
   return reply;
 }
 

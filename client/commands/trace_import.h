@@ -5,20 +5,13 @@
 #define CLIENT_COMMANDS_TRACE_IMPORT_H_
 
 #include <string>
-#include <vector>
 
 #include "absl/status/statusor.h"
+#include "client/commands/import.h"
 #include "client/connection.h"
 #include "seqpoint/v1/profiler.pb.h"
 
 namespace seqpoint::client {
-
-struct TraceImportOptions {
-  std::vector<std::string> files;  // each of one rank
-  std::string marker;              // RE2; empty: the daemon finds where iterations begin
-  std::string name;                // of the job
-  std::string run_id;              // empty: the daemon makes one
-};
 
 // Judged by the content. A binary file counts as a trace, too: the daemon says what it is. A pipe,
 // which cannot be read twice, counts as a log. InvalidArgument: it cannot be read.
@@ -27,7 +20,7 @@ absl::StatusOr<bool> IsTrace(const std::string& path);
 // A large one draws its progress on standard error, where that is a terminal. Errors: of a file, or
 // as the daemon gives them; there is no job then.
 absl::StatusOr<v1::ImportTraceReply> ImportTraces(Connection* connection,
-                                                  const TraceImportOptions& options);
+                                                  const ImportOptions& options);
 
 // The job, what was found in each file, and what to ask next. `width`: of the terminal; 0: none.
 std::string TraceImportText(const v1::ImportTraceReply& reply, int width);

@@ -1,6 +1,7 @@
 // `seqpoint version`.
 #include "absl/strings/str_cat.h"
 #include "client/commands/commands.h"
+#include "proto/status_macros.h"
 
 namespace seqpoint::client {
 namespace {
@@ -17,14 +18,12 @@ std::string DaemonText(const v1::GetDaemonReply& reply) {
   return text;
 }
 
-int ShowVersions(const Context& context, VersionOptions&) {
+absl::StatusOr<int> ShowVersions(const Context& context, VersionOptions&) {
   v1::GetDaemonReply daemon;
   absl::StatusOr<std::unique_ptr<Connection>> connection = context.ConnectToRunning();
   if (connection.ok()) {
-    absl::StatusOr<v1::GetDaemonReply> reply =
-        (*connection)->Call(&v1::Profiler::Stub::GetDaemon, v1::GetDaemonRequest());
-    if (!reply.ok()) return context.Fail(reply.status());
-    daemon = *std::move(reply);
+    SEQPOINT_ASSIGN_OR_RETURN(
+        daemon, (*connection)->Call(&v1::Profiler::Stub::GetDaemon, v1::GetDaemonRequest()));
   }
   if (context.json()) {
     const std::string text = ToJson(daemon, /*one_line=*/true);

@@ -3,6 +3,7 @@
 
 #include "client/commands/commands.h"
 #include "client/text/job_text.h"
+#include "proto/status_macros.h"
 
 namespace seqpoint::client {
 namespace {
@@ -11,15 +12,14 @@ struct WatchOptions {
   std::string job;
 };
 
-int Watch(const Context& context, WatchOptions& options) {
-  absl::StatusOr<std::unique_ptr<Connection>> connection = context.Connect();
-  if (!connection.ok()) return context.Fail(connection.status());
+absl::StatusOr<int> Watch(const Context& context, WatchOptions& options) {
+  SEQPOINT_ASSIGN_OR_RETURN(std::unique_ptr<Connection> connection, context.Connect());
   v1::WatchJobRequest request;
   request.set_job(options.job);
   const bool in_place = !context.json() && Context::Width() > 0;
   if (!in_place && !context.json()) request.set_min_interval_ms(1000);
   grpc::ClientContext call;
-  auto reader = (*connection)->stub().WatchJob(&call, request);
+  auto reader = connection->stub().WatchJob(&call, request);
   v1::WatchJobReply reply;
   while (reader->Read(&reply)) {
     if (!context.json()) MakePrintable(&reply);
@@ -33,8 +33,7 @@ int Watch(const Context& context, WatchOptions& options) {
     fflush(stdout);
   }
   if (in_place) Context::Print("\r\033[K");
-  absl::Status status = Connection::FromGrpc(reader->Finish());
-  if (!status.ok()) return context.Fail(status);
+  SEQPOINT_RETURN_IF_ERROR(Connection::FromGrpc(reader->Finish()));
   if (!context.json()) Context::Print(JobText(reply.job()));
   return kExitOk;
 }

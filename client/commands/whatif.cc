@@ -19,6 +19,7 @@
 #include "client/text/help.h"
 #include "client/text/notes.h"
 #include "client/text/whatif_text.h"
+#include "proto/status_macros.h"
 #include "proto/utf8.h"
 
 namespace seqpoint::client {
@@ -51,11 +52,11 @@ absl::StatusOr<v1::WhatIfChange> TextChange(const std::string& name, const std::
   return change;
 }
 
-absl::StatusOr<v1::ListPresetsReply> ListPresets(Connection* connection) {
-  return connection->Call(&v1::Profiler::Stub::ListPresets, v1::ListPresetsRequest());
-}
-
-std::vector<std::string> NamesOf(const v1::ListPresetsReply& reply) {
+// Of the presets that the daemon knows.
+absl::StatusOr<std::vector<std::string>> ListNames(const Context& context) {
+  SEQPOINT_ASSIGN_OR_RETURN(
+      const v1::ListPresetsReply reply,
+      context.Call(&v1::Profiler::Stub::ListPresets, v1::ListPresetsRequest()));
   std::vector<std::string> names;
   for (const v1::Preset& preset : reply.presets()) names.push_back(preset.name());
   return names;
@@ -76,9 +77,8 @@ absl::StatusOr<v1::WhatIfChange> ReadChange(const std::string& text,
   std::error_code error;
   if (!is_preset && (absl::StrContains(name, "/") || absl::EndsWith(name, ".whatif") ||
                      std::filesystem::exists(name, error))) {
-    absl::StatusOr<std::string> content = ReadText(name);
-    if (!content.ok()) return content.status();
-    absl::StatusOr<v1::WhatIfChange> change = TextChange(name, *content);
+    SEQPOINT_ASSIGN_OR_RETURN(std::string content, ReadText(name));
+    absl::StatusOr<v1::WhatIfChange> change = TextChange(name, content);
     if (change.ok() && comma < text.size()) {
       change->set_parameters(Printable(text.substr(comma + 1)));
     }
@@ -92,10 +92,6 @@ absl::StatusOr<v1::WhatIfChange> ReadChange(const std::string& text,
   v1::WhatIfChange change;
   change.set_preset(Printable(text));
   return change;
-}
-
-absl::StatusOr<v1::WhatIfChange> StepsChange(const std::string& steps) {
-  return TextChange("steps", steps);
 }
 
 std::string PresetsText(const v1::ListPresetsReply& reply) {
@@ -120,11 +116,7 @@ std::string PresetsText(const v1::ListPresetsReply& reply) {
 }
 
 std::vector<std::string> PresetNames(const Context& context) {
-  const absl::StatusOr<std::unique_ptr<Connection>> connection = context.Connect();
-  if (!connection.ok()) return {};
-  const absl::StatusOr<v1::ListPresetsReply> reply = ListPresets(connection->get());
-  if (!reply.ok()) return {};
-  return NamesOf(*reply);
+  return ListNames(context).value_or(std::vector<std::string>());
 }
 
 namespace {
@@ -137,12 +129,12 @@ struct WhatIfOptions {
   FigureOptions figures;
 };
 
-int ShowPresets(const Context& context) {
+absl::StatusOr<int> ShowPresets(const Context& context) {
   return context.Ask(&v1::Profiler::Stub::ListPresets, v1::ListPresetsRequest(), PresetsText);
 }
 
 // The file of a preset, as it is.
-int ShowPreset(const Context& context, const std::string& name) {
+absl::StatusOr<int> ShowPreset(const Context& context, const std::string& name) {
   v1::ListPresetsRequest request;
   request.set_name(name);
   return context.Ask(&v1::Profiler::Stub::ListPresets, request,
@@ -154,48 +146,40 @@ absl::Status AddChanges(const Context& context, const WhatIfOptions& options,
                         v1::WhatIfRequest* request) {
   std::vector<std::string> presets;
   if (!options.applied.empty()) {
-    const absl::StatusOr<std::unique_ptr<Connection>> connection = context.Connect();
-    if (!connection.ok()) return connection.status();
-    const absl::StatusOr<v1::ListPresetsReply> reply = ListPresets(connection->get());
-    if (!reply.ok()) return reply.status();
-    presets = NamesOf(*reply);
+    SEQPOINT_ASSIGN_OR_RETURN(presets, ListNames(context));
   }
   size_t applied = 0, steps = 0;
   for (const CLI::Option* option : options.command->parse_order()) {
     const bool apply = option->get_name() == "--apply";
     if (!apply && option->get_name() != "--steps") continue;
-    absl::StatusOr<v1::WhatIfChange> change = apply
-                                                  ? ReadChange(options.applied[applied++], presets)
-                                                  : StepsChange(options.steps[steps++]);
-    if (!change.ok()) return change.status();
-    *request->add_changes() = *std::move(change);
+    SEQPOINT_ASSIGN_OR_RETURN(*request->add_changes(),
+                              apply ? ReadChange(options.applied[applied++], presets)
+                                    : TextChange("steps", options.steps[steps++]));
   }
   return absl::OkStatus();
 }
 
-int WhatIf(const Context& context, WhatIfOptions& options) {
+absl::StatusOr<int> WhatIf(const Context& context, WhatIfOptions& options) {
   const bool changes = !options.applied.empty() || !options.steps.empty();
   const std::string& job = options.figures.job;
   const bool about_presets = options.presets || !options.show.empty();
   const int questions = (changes ? 1 : 0) + (options.list ? 1 : 0) + (options.presets ? 1 : 0) +
                         (options.show.empty() ? 0 : 1);
   if (questions == 0) {
-    return context.FailUsage("say --apply PRESET or FILE, or --list, which tries all presets");
+    return context.UsageError("say --apply PRESET or FILE, or --list, which tries all presets");
   }
   if (questions > 1) {
-    return context.FailUsage(
+    return context.UsageError(
         "--apply (with --steps), --list, --presets and --show go one at a time");
   }
   if (!job.empty() == about_presets) {
-    return context.FailUsage(job.empty() ? "JOB is missing" : "--presets and --show take no JOB");
+    return context.UsageError(job.empty() ? "JOB is missing" : "--presets and --show take no JOB");
   }
   if (options.presets) return ShowPresets(context);
   if (!options.show.empty()) return ShowPreset(context, options.show);
   v1::WhatIfRequest request;
   request.set_list(options.list);
-  if (absl::Status status = AddChanges(context, options, &request); !status.ok()) {
-    return context.Fail(status);
-  }
+  SEQPOINT_RETURN_IF_ERROR(AddChanges(context, options, &request));
   return AskFigures(context, options.figures, &v1::Profiler::Stub::WhatIf, request,
                     [&](const v1::WhatIfReply& reply, const v1::Job&) {
                       return options.list ? WhatIfListText(reply, options.all, Context::Width())

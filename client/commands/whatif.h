@@ -17,8 +17,6 @@ namespace seqpoint::client {
 // file. InvalidArgument: neither, or a file that cannot be read.
 absl::StatusOr<v1::WhatIfChange> ReadChange(const std::string& text,
                                             const std::vector<std::string>& presets);
-// Of steps, as in a file.
-absl::StatusOr<v1::WhatIfChange> StepsChange(const std::string& steps);
 
 // Presets: what they assume, their parameters, their source.
 std::string PresetsText(const v1::ListPresetsReply& reply);

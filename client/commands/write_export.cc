@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/files/whole_file.h"
+#include "proto/status_macros.h"
 
 namespace seqpoint::client {
 
@@ -15,26 +16,24 @@ absl::StatusOr<int64_t> WriteExport(const Context& context, const std::string& j
     return absl::InvalidArgumentError(
         absl::StrCat("cannot write ", path, ": it is a folder; name a file in it"));
   }
-  absl::StatusOr<std::unique_ptr<Connection>> connection = context.Connect();
-  if (!connection.ok()) return connection.status();
+  SEQPOINT_ASSIGN_OR_RETURN(std::unique_ptr<Connection> connection, context.Connect());
   v1::ExportRequest request;
   request.set_job(job);
   request.set_format(format);
-  absl::StatusOr<WholeFile> file = WholeFile::Open(path);
-  if (!file.ok()) return file.status();
+  SEQPOINT_ASSIGN_OR_RETURN(WholeFile file, WholeFile::Open(path));
   grpc::ClientContext call;
-  auto reader = (*connection)->stub().Export(&call, request);
+  auto reader = connection->stub().Export(&call, request);
   v1::ExportReply reply;
   int64_t bytes = 0;
   while (reader->Read(&reply)) {
     bytes += static_cast<int64_t>(reply.data().size());
-    if (absl::Status status = file->Write(reply.data()); !status.ok()) {
+    if (absl::Status status = file.Write(reply.data()); !status.ok()) {
       call.TryCancel();
       return status;
     }
   }
-  if (absl::Status status = Connection::FromGrpc(reader->Finish()); !status.ok()) return status;
-  if (absl::Status status = file->Close(); !status.ok()) return status;
+  SEQPOINT_RETURN_IF_ERROR(Connection::FromGrpc(reader->Finish()));
+  SEQPOINT_RETURN_IF_ERROR(file.Close());
   return bytes;
 }
 

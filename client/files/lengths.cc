@@ -15,6 +15,7 @@
 #include "absl/strings/str_join.h"
 #include "client/files/csv.h"
 #include "client/text/format.h"
+#include "proto/status_macros.h"
 
 namespace seqpoint::client {
 namespace {
@@ -169,13 +170,11 @@ bool ReadRow(const CsvReader& csv, const std::vector<size_t>& columns,
 }
 
 absl::StatusOr<LengthFile> ReadFile(const LengthsOptions& options) {
-  absl::StatusOr<CsvReader> csv = CsvReader::Open(options.path, options.show_progress);
-  if (!csv.ok()) return csv.status();
-  absl::StatusOr<std::vector<size_t>> chosen = ChooseColumns(options, *csv);
-  if (!chosen.ok()) return chosen.status();
+  SEQPOINT_ASSIGN_OR_RETURN(CsvReader csv, CsvReader::Open(options.path, options.show_progress));
+  SEQPOINT_ASSIGN_OR_RETURN(std::vector<size_t> chosen, ChooseColumns(options, csv));
 
   LengthFile file;
-  for (size_t column : *chosen) file.columns.push_back(csv->header()[column]);
+  for (size_t column : chosen) file.columns.push_back(csv.header()[column]);
   const bool iterations = options.batch == 0 || options.order == ExampleOrder::kFile;
   const size_t most = iterations ? kMostLengths : kMostExampleLengths;
   Counter counter(options);
@@ -184,10 +183,10 @@ absl::StatusOr<LengthFile> ReadFile(const LengthsOptions& options) {
   std::array<LengthRange, 2> ranges;
   // Most rows hold nothing but whole numbers: those are read many at a time.
   static_assert(CsvReader::kMaxWhole <= kMaxLength);
-  const size_t columns = csv->header().size(), first = chosen->front(), second = chosen->back();
+  const size_t columns = csv.header().size(), first = chosen.front(), second = chosen.back();
   std::vector<int64_t> values(kWholeRows * columns);
   while (bad.count() < kMostBadRows && counter.size() <= most) {
-    size_t rows = csv->NextWhole(absl::MakeSpan(values));
+    size_t rows = csv.NextWhole(absl::MakeSpan(values));
     const int64_t* const end = values.data() + std::max<size_t>(rows, 1) * columns;
     if (rows > 0) {
       for (const int64_t* row = values.data(); row < end; row += columns) {
@@ -195,14 +194,14 @@ absl::StatusOr<LengthFile> ReadFile(const LengthsOptions& options) {
         ranges[1].Add(static_cast<double>(row[second]));
       }
     } else {
-      if (!csv->Next()) break;
+      if (!csv.Next()) break;
       std::array<double, 2> row = {};
-      if (!ReadRow(*csv, *chosen, &row, &problem)) {
-        bad.Add(options.path, csv->number(), problem);
+      if (!ReadRow(csv, chosen, &row, &problem)) {
+        bad.Add(options.path, csv.number(), problem);
         continue;
       }
-      for (size_t i = 0; i < chosen->size(); ++i) {
-        int64_t& value = values[(*chosen)[i]];
+      for (size_t i = 0; i < chosen.size(); ++i) {
+        int64_t& value = values[chosen[i]];
         value = std::llround(row[i]);
         file.rounded |= static_cast<double>(value) != row[i];
         ranges[i].Add(row[i]);
@@ -210,14 +209,14 @@ absl::StatusOr<LengthFile> ReadFile(const LengthsOptions& options) {
       rows = 1;
     }
     for (const int64_t* row = values.data(); row < end; row += columns) {
-      counter.Add(row[first], chosen->size() > 1 ? row[second] : 0);
+      counter.Add(row[first], chosen.size() > 1 ? row[second] : 0);
     }
     file.rows += static_cast<int64_t>(rows);
   }
   if (counter.size() > most) {
     return TooManyLengths(options, iterations ? "iterations" : "examples", most);
   }
-  if (absl::Status status = csv->status(); !status.ok()) return status;
+  SEQPOINT_RETURN_IF_ERROR(csv.status());
   if (bad.count() > 0) {
     return absl::InvalidArgumentError(absl::StrCat(
         bad.text(), bad.count() < kMostBadRows ? "" : "; the rest of the file was not read"));
@@ -327,39 +326,38 @@ absl::StatusOr<v1::Horizon> ReadLengths(const LengthsOptions& options) {
         absl::StrCat("epochs = ", options.epochs, ", batch = ", options.batch,
                      ", pad-to = ", options.pad_to, ": each must be positive"));
   }
-  absl::StatusOr<LengthFile> file = ReadFile(options);
-  if (!file.ok()) return file.status();
+  SEQPOINT_ASSIGN_OR_RETURN(LengthFile file, ReadFile(options));
 
   v1::Horizon horizon;
-  std::string source = absl::StrCat(options.path, " (", absl::StrJoin(file->columns, ", "), "), ",
+  std::string source = absl::StrCat(options.path, " (", absl::StrJoin(file.columns, ", "), "), ",
                                     options.epochs, options.epochs == 1 ? " epoch" : " epochs",
-                                    file->rounded ? ", lengths rounded to whole numbers" : "");
+                                    file.rounded ? ", lengths rounded to whole numbers" : "");
   std::map<Lengths, int64_t> counts;
   // Iterations of one epoch.
-  int64_t per_epoch = file->rows;
+  int64_t per_epoch = file.rows;
   if (options.batch > 0) {
     absl::StrAppend(&source, ", batches of ", options.batch);
-    per_epoch = file->rows / options.batch;
-    if (file->rows % options.batch > 0 && !options.drop_last) ++per_epoch;
+    per_epoch = file.rows / options.batch;
+    if (file.rows % options.batch > 0 && !options.drop_last) ++per_epoch;
     if (per_epoch == 0) {
       return absl::InvalidArgumentError(
-          absl::StrCat(options.path, ": ", file->rows, " examples make no batch of ", options.batch,
+          absl::StrCat(options.path, ": ", file.rows, " examples make no batch of ", options.batch,
                        "; leave --drop-last out or choose a smaller --batch"));
     }
   }
   bool exact = !IsRandom(options);
   if (options.batch == 0 || options.order == ExampleOrder::kFile) {
-    counts.insert(file->counts.begin(), file->counts.end());
+    counts.insert(file.counts.begin(), file.counts.end());
   } else {
-    Examples examples = MakeExamples(*file, options);
+    Examples examples = MakeExamples(file, options);
     const auto taken = static_cast<int64_t>(examples.places.size());
     // Which examples of one sum stand together is not known.
     exact = exact && !examples.sample && examples.rank.back() + 1 == examples.rank.size();
     if (examples.sample) {
-      absl::StrAppend(&source, ", from ", FormatCount(taken), " of ", FormatCount(file->rows),
+      absl::StrAppend(&source, ", from ", FormatCount(taken), " of ", FormatCount(file.rows),
                       " examples");
     }
-    file->counts = Counts();
+    file.counts = Counts();
     // The same file always gives the same answer.
     std::mt19937_64 random(1);
     const int64_t epochs = IsRandom(options) ? std::min(options.epochs, kSimulatedEpochs) : 1;
@@ -390,7 +388,7 @@ absl::StatusOr<v1::Horizon> ReadLengths(const LengthsOptions& options) {
   for (const auto& [key, count] : counts) {
     if (count == 0) continue;
     v1::LengthCount* entry = horizon.add_histogram();
-    for (size_t i = 0; i < file->columns.size(); ++i) entry->add_lengths(key[i]);
+    for (size_t i = 0; i < file.columns.size(); ++i) entry->add_lengths(key[i]);
     entry->set_count(count);
   }
   return horizon;

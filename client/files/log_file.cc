@@ -13,6 +13,7 @@
 #include "absl/strings/str_join.h"
 #include "client/text/format.h"
 #include "client/text/time_unit.h"
+#include "proto/status_macros.h"
 
 namespace seqpoint::client {
 namespace {
@@ -278,14 +279,13 @@ void LeaveOut(const std::vector<std::pair<size_t, int64_t>>& lacking_second,
 }  // namespace
 
 absl::StatusOr<LogFile> ReadLogFile(const LogOptions& options) {
-  absl::StatusOr<CsvReader> csv = CsvReader::Open(options.path);
-  if (!csv.ok()) return csv.status();
+  SEQPOINT_ASSIGN_OR_RETURN(CsvReader csv, CsvReader::Open(options.path));
   LogFile log;
-  absl::StatusOr<std::vector<std::string>> keys = KeyColumns(options, csv->header());
-  if (!keys.ok()) return ColumnsProblem(options, keys.status(), &*csv);
+  absl::StatusOr<std::vector<std::string>> keys = KeyColumns(options, csv.header());
+  if (!keys.ok()) return ColumnsProblem(options, keys.status(), &csv);
   log.key_columns = *keys;
-  absl::StatusOr<std::string> time = TimeColumn(options, csv->header());
-  if (!time.ok()) return ColumnsProblem(options, time.status(), &*csv);
+  absl::StatusOr<std::string> time = TimeColumn(options, csv.header());
+  if (!time.ok()) return ColumnsProblem(options, time.status(), &csv);
   log.time_column = *time;
   log.time_unit_ns =
       options.time_unit.empty() ? TimeUnitOfColumn(log.time_column) : TimeUnitNs(options.time_unit);
@@ -293,8 +293,8 @@ absl::StatusOr<LogFile> ReadLogFile(const LogOptions& options) {
   std::vector<std::string> names = log.key_columns;
   if (!log.time_column.empty()) names.push_back(log.time_column);
   names.insert(names.end(), options.group_columns.begin(), options.group_columns.end());
-  absl::StatusOr<std::vector<size_t>> columns = csv->Find(names);
-  if (!columns.ok()) return ColumnsProblem(options, columns.status(), &*csv);
+  absl::StatusOr<std::vector<size_t>> columns = csv.Find(names);
+  if (!columns.ok()) return ColumnsProblem(options, columns.status(), &csv);
 
   size_t dimensions = log.key_columns.size();
   const size_t first_group = dimensions + (log.time_column.empty() ? 0 : 1);
@@ -303,15 +303,15 @@ absl::StatusOr<LogFile> ReadLogFile(const LogOptions& options) {
   const bool may_lack_second = options.key_columns.empty() && dimensions == 2;
   std::vector<std::pair<size_t, int64_t>> lacking_second;  // index of the row, line
   std::map<std::vector<std::string>, int32_t> groups;
-  GroupHint hint(csv->header());
-  RowKinds kinds(options, csv->header());
+  GroupHint hint(csv.header());
+  RowKinds kinds(options, csv.header());
   log.kept_untimed = options.keep_untimed;
-  while (csv->Next()) {
-    const std::vector<absl::string_view>& fields = csv->fields();
+  while (csv.Next()) {
+    const std::vector<absl::string_view>& fields = csv.fields();
     if (!kinds.Take(fields, &log)) continue;
-    absl::Status ranks = kinds.See(csv->number(), fields, &log);
+    absl::Status ranks = kinds.See(csv.number(), fields, &log);
     if (!ranks.ok()) return ranks;
-    if (options.group_columns.empty()) hint.See(csv->number(), fields);
+    if (options.group_columns.empty()) hint.See(csv.number(), fields);
     std::array<double, 2> row = {};
     double duration = 0;
     std::string problem;
@@ -319,7 +319,7 @@ absl::StatusOr<LogFile> ReadLogFile(const LogOptions& options) {
     bool timed = true, second = true;
     for (size_t i = 0; i < columns->size() && problem.empty(); ++i) {
       const size_t column = (*columns)[i];
-      problem = csv->ColumnProblem(column);
+      problem = csv.ColumnProblem(column);
       if (!problem.empty()) break;
       if (i == 1 && may_lack_second && fields[column].empty()) {
         second = false;
@@ -334,7 +334,7 @@ absl::StatusOr<LogFile> ReadLogFile(const LogOptions& options) {
       }
     }
     if (!problem.empty()) {
-      log.bad.Add(options.path, csv->number(), problem);
+      log.bad.Add(options.path, csv.number(), problem);
       continue;
     }
     log.last_untimed = !timed;
@@ -345,14 +345,14 @@ absl::StatusOr<LogFile> ReadLogFile(const LogOptions& options) {
       if (!options.keep_untimed) continue;
       duration = 0;
     }
-    if (!second) lacking_second.emplace_back(rows.size(), csv->number());
+    if (!second) lacking_second.emplace_back(rows.size(), csv.number());
     const auto [it, added] = groups.try_emplace(group, static_cast<int32_t>(groups.size()));
     log.groups_scattered |= !added && it->second != log.groups.back();
     rows.push_back(row);
     log.groups.push_back(it->second);
     if (!log.time_column.empty()) log.times.push_back(duration);
   }
-  if (absl::Status status = csv->status(); !status.ok()) return status;
+  SEQPOINT_RETURN_IF_ERROR(csv.status());
   if (!lacking_second.empty() && lacking_second.size() == rows.size()) {
     dimensions = 1;
     log.key_columns.resize(1);

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "proto/status_macros.h"
 
 namespace seqpoint::client {
 namespace {
@@ -92,10 +93,9 @@ absl::Status WholeFile::Close() {
 }
 
 absl::Status WriteWhole(const std::string& path, std::string_view text) {
-  absl::StatusOr<WholeFile> file = WholeFile::Open(path);
-  if (!file.ok()) return file.status();
-  if (absl::Status status = file->Write(text); !status.ok()) return status;
-  return file->Close();
+  SEQPOINT_ASSIGN_OR_RETURN(WholeFile file, WholeFile::Open(path));
+  SEQPOINT_RETURN_IF_ERROR(file.Write(text));
+  return file.Close();
 }
 
 absl::StatusOr<std::string> ReadWhole(const std::string& path) {

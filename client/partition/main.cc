@@ -17,10 +17,10 @@
 #include "client/partition/partition_text.h"
 #include "client/planners/planner_program.h"
 #include "client/planners/sparse_input.h"
-#include "client/text/help.h"
 #include "daemon/sparse/matrix_text.h"
 #include "daemon/sparse/owners_text.h"
 #include "daemon/sparse/planner.h"
+#include "proto/status_macros.h"
 #ifdef SEQPOINT_WITH_ZOLTAN
 #include "daemon/sparse/zoltan_partitioner.h"
 #endif
@@ -31,7 +31,6 @@ namespace {
 using sparse::Network;
 using Clock = std::chrono::steady_clock;
 
-constexpr const char* kProgram = "seqpoint partition";
 constexpr const char* kStoppedNote =
     "stopped: this is the best so far, a longer search finds better";
 
@@ -54,14 +53,12 @@ absl::Status MakeFolder(const std::string& path) {
                                                  error ? error.message() : "a file has this name"));
 }
 
-class Partition {
+class Partition : public PlannerProgram {
  public:
   Partition()
-      : app_("Choose which rank owns which rows of a sparse network, so that little is sent.",
-             "seqpoint partition") {
-    app_.formatter(std::make_shared<HelpFormatter>());
-    app_.set_help_flag("-h,--help", "print this help");
-    app_.set_version_flag("--version", SEQPOINT_VERSION, "print the version");
+      : PlannerProgram(
+            "Choose which rank owns which rows of a sparse network, so that little is sent.",
+            "seqpoint partition") {
     AddSparseInput(app_, &input_);
     AddValue(&app_, "--parts P", &options_.parts, "number of ranks",
              WholeNumber(1, sparse::kMostParts));
@@ -87,66 +84,41 @@ Exit codes: 0 ok, also when Ctrl-C ended the search with the best so far; 1 no a
 usage. More: docs/using/partition.md.)");
   }
 
-  int Main(std::vector<std::string> arguments) {
-    JoinPercent(&arguments);
-    const std::vector<std::string> words = arguments;
-    json_ = std::find(words.begin(), words.end(), "--json") != words.end();
-    std::reverse(arguments.begin(), arguments.end());  // as CLI11 wants them
-    try {
-      app_.parse(arguments);
-    } catch (const CLI::ParseError& error) {
-      if (error.get_exit_code() == 0) return app_.exit(error);  // --help, --version
-      return FailUsage(UsageMessage(app_, error, /*separated=*/false, words));
-    }
-    if (app_.count("--parts") == 0 && write_.empty()) return FailUsage("--parts is missing");
-    const absl::Status status = Run();
-    return status.ok() ? 0 : Fail(status, kExitError);
-  }
-
  private:
-  int FailUsage(const std::string& message) const {
-    return Fail(
-        absl::InvalidArgumentError(absl::StrCat(message, "; see seqpoint partition --help")),
-        kExitUsage);
+  absl::Status CheckUsage() const override {
+    if (app_.count("--parts") > 0 || !write_.empty()) return absl::OkStatus();
+    return absl::InvalidArgumentError("--parts is missing; see seqpoint partition --help");
   }
 
-  int Fail(const absl::Status& status, int code) const {
-    return FailProgram(kProgram, status, code, json_);
-  }
-
-  absl::Status Run() {
+  absl::Status Run() override {
     std::vector<std::string> notes;
-    const absl::StatusOr<Network> network = ReadSparseInput(input_, &notes);
-    if (!network.ok()) return network.status();
+    SEQPOINT_ASSIGN_OR_RETURN(const Network network, ReadSparseInput(input_, &notes));
     if (!write_.empty()) {
-      if (absl::Status status = WriteNetwork(*network); !status.ok()) return status;
+      SEQPOINT_RETURN_IF_ERROR(WriteNetwork(network));
     }
     if (app_.count("--parts") == 0) return absl::OkStatus();
 
     PartitionAnswer answer{.options = options_};
     answer.options.seed = input_.seed;
-    if (absl::Status status = MakePlan(*network, &answer); !status.ok()) return status;
+    SEQPOINT_RETURN_IF_ERROR(MakePlan(network, &answer));
     if (answer.plan.stopped) notes.insert(notes.begin(), kStoppedNote);
     answer.plan.notes.insert(answer.plan.notes.begin(), notes.begin(), notes.end());
     if (!output_.empty()) {
-      if (absl::Status status = WritePlan(*network, answer); !status.ok()) return status;
+      SEQPOINT_RETURN_IF_ERROR(WritePlan(network, answer));
     }
-    return WriteWhole("-", json_ ? PartitionJson(answer) : PartitionText(*network, answer));
+    return WriteWhole("-", json_ ? PartitionJson(answer) : PartitionText(network, answer));
   }
 
   absl::Status MakePlan(const Network& network, PartitionAnswer* answer) const {
-    const auto partitioner = Partitioner();
-    if (!partitioner.ok()) return partitioner.status();
-    PlanProgress progress(kProgram);
+    SEQPOINT_ASSIGN_OR_RETURN(const auto partitioner, Partitioner());
+    PlanProgress progress(name_);
     sparse::PlannerOptions options = answer->options;
     options.stop = &Interrupted;
     options.progress = [&](const std::string& what) { progress.Say(what); };
     CatchInterrupt();
     const Clock::time_point begin = Clock::now();
-    absl::StatusOr<sparse::Plan> plan = sparse::MakePlan(network, options, partitioner->get());
-    if (!plan.ok()) return plan.status();
+    SEQPOINT_ASSIGN_OR_RETURN(answer->plan, sparse::MakePlan(network, options, partitioner.get()));
     answer->seconds = std::chrono::duration<double>(Clock::now() - begin).count();
-    answer->plan = *std::move(plan);
 #ifndef SEQPOINT_WITH_ZOLTAN
     answer->plan.notes.push_back(kNoZoltanNote);
 #endif
@@ -154,37 +126,32 @@ usage. More: docs/using/partition.md.)");
   }
 
   absl::Status WriteNetwork(const Network& network) const {
-    absl::Status status = MakeFolder(write_);
-    for (size_t l = 0; l < network.layers.size() && status.ok(); ++l) {
+    SEQPOINT_RETURN_IF_ERROR(MakeFolder(write_));
+    for (size_t l = 0; l < network.layers.size(); ++l) {
       const sparse::Layer& layer = network.layers[l];
-      status = WriteWhole(absl::StrCat(write_, "/n", layer.columns, "-l", l + 1, ".tsv"),
-                          sparse::WriteTsv(layer));
+      SEQPOINT_RETURN_IF_ERROR(WriteWhole(
+          absl::StrCat(write_, "/n", layer.columns, "-l", l + 1, ".tsv"), sparse::WriteTsv(layer)));
     }
-    return status;
+    return absl::OkStatus();
   }
 
   absl::Status WritePlan(const Network& network, const PartitionAnswer& answer) const {
-    absl::Status status = MakeFolder(output_);
-    if (!status.ok()) return status;
-    status = WriteWhole(output_ + "/owners.txt", sparse::WriteOwners(answer.plan.owners));
-    if (!status.ok()) return status;
+    SEQPOINT_RETURN_IF_ERROR(MakeFolder(output_));
+    SEQPOINT_RETURN_IF_ERROR(
+        WriteWhole(output_ + "/owners.txt", sparse::WriteOwners(answer.plan.owners)));
     return WriteWhole(output_ + "/sends.txt",
                       sparse::WriteSendLists(
                           sparse::SendLists(network, answer.plan.owners, answer.options.parts)));
   }
 
-  CLI::App app_;
   SparseInputOptions input_;
   sparse::PlannerOptions options_;
   std::string output_, write_;
-  bool json_ = false;
 };
 
 }  // namespace
 }  // namespace seqpoint::client
 
 int main(int argc, char** argv) {
-  const int code =
-      seqpoint::client::Partition().Main(std::vector<std::string>(argv + 1, argv + argc));
-  return seqpoint::client::FinishProgram(seqpoint::client::kProgram, code);
+  return seqpoint::client::Partition().Main(std::vector<std::string>(argv + 1, argv + argc));
 }

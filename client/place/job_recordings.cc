@@ -15,6 +15,7 @@
 #include "client/connection.h"
 #include "client/text/plain_text.h"
 #include "proto/host_name.h"
+#include "proto/status_macros.h"
 
 namespace seqpoint::client {
 namespace {
@@ -131,18 +132,14 @@ absl::StatusOr<JobRecordings> WeighJobRecordings(const v1::Job& job,
 }
 
 absl::StatusOr<JobRecordings> FindJobRecordings(const std::string& socket, const std::string& job) {
-  absl::StatusOr<std::unique_ptr<Connection>> connection =
-      Connection::Open({.socket_path = socket});
-  if (!connection.ok()) return connection.status();
-  v1::GetJobRequest of_job;
-  of_job.set_job(job);
-  const auto found = (*connection)->Call(&v1::Profiler::Stub::GetJob, of_job);
-  if (!found.ok()) return found.status();
+  SEQPOINT_ASSIGN_OR_RETURN(std::unique_ptr<Connection> connection,
+                            Connection::Open({.socket_path = socket}));
+  SEQPOINT_ASSIGN_OR_RETURN(const v1::Job found, connection->GetJob(job));
   v1::GetSeqPointsRequest of_points;
-  of_points.set_job(found->job().id());
-  const auto points = (*connection)->Call(&v1::Profiler::Stub::GetSeqPoints, of_points);
-  if (!points.ok()) return points.status();
-  return WeighJobRecordings(found->job(), *points);
+  of_points.set_job(found.id());
+  SEQPOINT_ASSIGN_OR_RETURN(const auto points,
+                            connection->Call(&v1::Profiler::Stub::GetSeqPoints, of_points));
+  return WeighJobRecordings(found, points);
 }
 
 }  // namespace seqpoint::client

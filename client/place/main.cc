@@ -18,12 +18,12 @@
 #include "client/place/place_text.h"
 #include "client/place/recordings.h"
 #include "client/planners/planner_program.h"
-#include "client/text/help.h"
 #include "client/text/plain_text.h"
 #include "daemon/placement/judge.h"
 #include "daemon/placement/problem_json.h"
 #include "daemon/placement/split_json.h"
 #include "daemon/placement/whole_run.h"
+#include "proto/status_macros.h"
 
 namespace seqpoint::client {
 namespace {
@@ -35,18 +35,16 @@ using placement::PlannerOptions;
 using placement::Problem;
 using Clock = std::chrono::steady_clock;
 
-constexpr const char* kProgram = "seqpoint place";
 constexpr int kLockStepRestarts = 8;  // each as long as those of one length together
 constexpr int kMostThreads = 64;
 constexpr double kMostProofSeconds = 86'400;
 constexpr double kRounding = 1e-9;
 
-class Place {
+class Place : public PlannerProgram {
  public:
-  Place() : app_("Split a graph of operators over accelerators and CPU cores.", "seqpoint place") {
-    app_.formatter(std::make_shared<HelpFormatter>());
-    app_.set_help_flag("-h,--help", "print this help");
-    app_.set_version_flag("--version", SEQPOINT_VERSION, "print the version");
+  Place()
+      : PlannerProgram("Split a graph of operators over accelerators and CPU cores.",
+                       "seqpoint place") {
     auto* file = app_.add_option("FILE", file_,
                                  "a problem (docs/formats/placement-files.md), or a JOB of "
                                  "seqpoint run --operators: id, name@run_id or name")
@@ -101,26 +99,8 @@ Exit codes: 0 ok, also when Ctrl-C ended the search with the best so far; 1 no a
 usage. More: docs/using/placement.md.)");
   }
 
-  int Main(std::vector<std::string> arguments) {
-    const std::vector<std::string> words = arguments;
-    json_ = std::find(words.begin(), words.end(), "--json") != words.end();
-    std::reverse(arguments.begin(), arguments.end());  // as CLI11 wants them
-    try {
-      app_.parse(arguments);
-    } catch (const CLI::ParseError& error) {
-      if (error.get_exit_code() == 0) return app_.exit(error);  // --help, --version
-      const std::string message = UsageMessage(app_, error, /*separated=*/false, words);
-      return Fail(absl::InvalidArgumentError(absl::StrCat(message, "; see seqpoint place --help")),
-                  kExitUsage);
-    }
-    if (const absl::Status usage = CheckUsage(); !usage.ok()) return Fail(usage, kExitUsage);
-    const absl::Status status = !traces_.empty() ? RunTraces() : IsJob() ? RunJob() : RunFile();
-    return status.ok() ? 0 : Fail(status, kExitError);
-  }
-
  private:
-  // CLI11 checks the rest.
-  absl::Status CheckUsage() const {
+  absl::Status CheckUsage() const override {
     if (memory_ > placement::kMostBytes) {
       return absl::InvalidArgumentError(
           absl::StrCat("--memory is ", memory_, " bytes; it can be 0 to ", placement::kMostBytes));
@@ -157,27 +137,24 @@ usage. More: docs/using/placement.md.)");
     return absl::OkStatus();
   }
 
-  int Fail(const absl::Status& status, int code) const {
-    return FailProgram(kProgram, status, code, json_);
+  absl::Status Run() override {
+    return !traces_.empty() ? RunTraces() : IsJob() ? RunJob() : RunFile();
   }
 
   absl::Status RunFile() {
-    absl::StatusOr<std::string> text = ReadWhole(file_);
-    if (!text.ok()) return text.status();
-    absl::StatusOr<Problem> problem = placement::ReadProblem(*text, file_);
-    if (!problem.ok()) return problem.status();
-    if (accelerators_ >= 0) problem->accelerators = accelerators_;
-    if (cpus_ >= 0) problem->cpus = cpus_;
-    if (memory_ >= 0) problem->memory_bytes = memory_;
-    Placement against;
-    if (!against_.empty()) {
-      text = ReadWhole(against_);
-      if (!text.ok()) return text.status();
-      absl::StatusOr<Placement> split = placement::ReadSplit(*text, against_, *problem);
-      if (!split.ok()) return split.status();
-      against = *std::move(split);
-    }
-    return Answer(*std::move(problem), against, file_, nullptr, "");
+    SEQPOINT_ASSIGN_OR_RETURN(const std::string text, ReadWhole(file_));
+    SEQPOINT_ASSIGN_OR_RETURN(Problem problem, placement::ReadProblem(text, file_));
+    if (accelerators_ >= 0) problem.accelerators = accelerators_;
+    if (cpus_ >= 0) problem.cpus = cpus_;
+    if (memory_ >= 0) problem.memory_bytes = memory_;
+    return Answer(std::move(problem), file_, nullptr, "");
+  }
+
+  // The split of --against; empty: none was given.
+  absl::StatusOr<Placement> ReadAgainst(const Problem& problem) const {
+    if (against_.empty()) return Placement();
+    SEQPOINT_ASSIGN_OR_RETURN(const std::string text, ReadWhole(against_));
+    return placement::ReadSplit(text, against_, problem);
   }
 
   // A word that is no file, and does not look like one that is missing.
@@ -190,9 +167,8 @@ usage. More: docs/using/placement.md.)");
   absl::Status RunTraces() {
     RecordingsAsked asked = {.lengths = lengths_};
     for (const std::string& argument : traces_) {
-      absl::StatusOr<TraceArgument> trace = ParseTraceArgument(argument);
-      if (!trace.ok()) return trace.status();
-      asked.traces.push_back(*std::move(trace));
+      SEQPOINT_ASSIGN_OR_RETURN(TraceArgument trace, ParseTraceArgument(argument));
+      asked.traces.push_back(std::move(trace));
     }
     return RunRecorded(std::move(asked), "the recorded model", "");
   }
@@ -214,26 +190,18 @@ usage. More: docs/using/placement.md.)");
     asked.devices.cpus = std::max(cpus_, 0);
     asked.devices.memory_bytes = std::max(memory_, 0.0);
     if (bandwidth_ > 0) asked.devices.bytes_per_second = bandwidth_;
-    const absl::StatusOr<placement::MeasuredRun> run = ReadRecordings(asked);
-    if (!run.ok()) return run.status();
-    Problem average = placement::AverageProblem(run->problems);
-    Placement against;
-    if (!against_.empty()) {
-      absl::StatusOr<std::string> text = ReadWhole(against_);
-      if (!text.ok()) return text.status();
-      absl::StatusOr<Placement> split = placement::ReadSplit(*text, against_, average);
-      if (!split.ok()) return split.status();
-      against = *std::move(split);
-    }
+    SEQPOINT_ASSIGN_OR_RETURN(const placement::MeasuredRun run, ReadRecordings(asked));
+    Problem average = placement::AverageProblem(run.problems);
     std::string notes = note;
-    const std::string unusual = UnusualRecordings(asked.traces, *run);
+    const std::string unusual = UnusualRecordings(asked.traces, run);
     if (!unusual.empty()) absl::StrAppend(&notes, notes.empty() ? "" : "; ", unusual);
-    return Answer(std::move(average), against, source, &*run, notes);
+    return Answer(std::move(average), source, &run, notes);
   }
 
   // `run`: what `problem` is the average of; null: it comes from a file. `note`: about it.
-  absl::Status Answer(Problem problem, const Placement& against, const std::string& source,
-                      const placement::MeasuredRun* run, const std::string& note) {
+  absl::Status Answer(Problem problem, const std::string& source, const placement::MeasuredRun* run,
+                      const std::string& note) {
+    SEQPOINT_ASSIGN_OR_RETURN(const Placement against, ReadAgainst(problem));
     CatchInterrupt();
     PlaceAnswer answer;
     answer.source = source;
@@ -250,19 +218,17 @@ usage. More: docs/using/placement.md.)");
     if (!against.empty()) {
       answer.alternatives.push_back(Judged(against_, problem, against, answer.options));
     }
-    if (absl::Status status = MakePlans(problem, &answer); !status.ok()) return status;
+    SEQPOINT_RETURN_IF_ERROR(MakePlans(problem, &answer));
     answer.problem = std::move(problem);
     if (run != nullptr) PlanRun(*run, against, note, &answer);
-    absl::Status status = Write(answer);
-    if (!status.ok()) return status;
-    const std::string text = json_ ? PlaceJson(answer) : PlaceText(answer);
-    if (output_ != "-") status = WriteWhole("-", text);
-    return status;
+    SEQPOINT_RETURN_IF_ERROR(Write(answer));
+    if (output_ == "-") return absl::OkStatus();
+    return WriteWhole("-", json_ ? PlaceJson(answer) : PlaceText(answer));
   }
 
   // The plan, and what one more accelerator would bring.
   absl::Status MakePlans(const Problem& problem, PlaceAnswer* answer) const {
-    PlanProgress progress(kProgram);
+    PlanProgress progress(name_);
     PlannerOptions options = Planning(answer->options);
     options.progress = [&](const std::string& what) { progress.Say(what); };
     const Clock::time_point begin = Clock::now();
@@ -364,7 +330,6 @@ usage. More: docs/using/placement.md.)");
     return status;
   }
 
-  CLI::App app_;
   std::string file_, objective_ = "throughput", against_, output_, dot_;
   std::vector<std::string> traces_;
   std::string lengths_, socket_, pipeline_ = "decoupled";
@@ -372,13 +337,12 @@ usage. More: docs/using/placement.md.)");
   int accelerators_ = -1, cpus_ = -1, threads_ = 0;  // not said
   double memory_ = -1;                               // bytes; not said
   double proof_seconds_ = 30;
-  bool any_ = false, contiguous_ = false, json_ = false;
+  bool any_ = false, contiguous_ = false;
 };
 
 }  // namespace
 }  // namespace seqpoint::client
 
 int main(int argc, char** argv) {
-  const int code = seqpoint::client::Place().Main(std::vector<std::string>(argv + 1, argv + argc));
-  return seqpoint::client::FinishProgram(seqpoint::client::kProgram, code);
+  return seqpoint::client::Place().Main(std::vector<std::string>(argv + 1, argv + argc));
 }

@@ -18,12 +18,14 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "client/files/csv.h"
+#include "client/files/whole_file.h"
 #include "client/text/plain_text.h"
 #include "daemon/base/json_string.h"
 #include "daemon/placement/judge.h"
 #include "daemon/traces/execution_trace.h"
 #include "daemon/traces/gunzip.h"
 #include "daemon/traces/trace_reader.h"
+#include "proto/status_macros.h"
 
 namespace seqpoint::client {
 namespace {
@@ -38,17 +40,8 @@ constexpr size_t kPieceBytes = size_t{1} << 18;
 
 std::string Ms(double ms) { return absl::StrFormat("%.6g", ms); }
 
-absl::StatusOr<std::ifstream> Open(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (file) return file;
-  return absl::InvalidArgumentError(absl::StrCat("cannot read ", path, ": ", strerror(errno)));
-}
-
 absl::StatusOr<traces::ExecutionTrace> ReadGraph(const std::string& path) {
-  absl::StatusOr<std::ifstream> file = Open(path);
-  if (!file.ok()) return file.status();
-  std::string text((std::istreambuf_iterator<char>(*file)), {});
-  if (file->bad()) return absl::InvalidArgumentError(absl::StrCat("cannot read ", path));
+  SEQPOINT_ASSIGN_OR_RETURN(std::string text, ReadWhole(path));
   if (absl::StartsWith(text, kGzip)) {
     traces::Gunzip gunzip;
     std::string unpacked;
@@ -63,14 +56,15 @@ absl::StatusOr<traces::ExecutionTrace> ReadGraph(const std::string& path) {
 }
 
 absl::StatusOr<trace::Trace> ReadTimes(const std::string& path) {
-  absl::StatusOr<std::ifstream> file = Open(path);
-  if (!file.ok()) return file.status();
+  std::ifstream file(path, std::ios::binary);
+  if (!file) {
+    return absl::InvalidArgumentError(absl::StrCat("cannot read ", path, ": ", strerror(errno)));
+  }
   traces::TraceReader reader({.name = path, .operators = true});
   std::vector<char> piece(kPieceBytes);
-  while (file->read(piece.data(), static_cast<std::streamsize>(piece.size())) ||
-         file->gcount() > 0) {
-    const std::string_view bytes(piece.data(), static_cast<size_t>(file->gcount()));
-    if (absl::Status status = reader.Add(bytes); !status.ok()) return status;
+  while (file.read(piece.data(), static_cast<std::streamsize>(piece.size())) || file.gcount() > 0) {
+    const std::string_view bytes(piece.data(), static_cast<size_t>(file.gcount()));
+    SEQPOINT_RETURN_IF_ERROR(reader.Add(bytes));
   }
   return reader.Finish();
 }
@@ -87,18 +81,16 @@ absl::StatusOr<size_t> LengthColumn(const CsvReader& csv, const std::string& pat
 
 absl::Status Weigh(const std::string& path, const std::vector<TraceArgument>& arguments,
                    std::vector<placement::Recording>* recordings) {
-  absl::StatusOr<CsvReader> csv = CsvReader::Open(path);
-  if (!csv.ok()) return csv.status();
-  const absl::StatusOr<size_t> column = LengthColumn(*csv, path);
-  if (!column.ok()) return column.status();
+  SEQPOINT_ASSIGN_OR_RETURN(CsvReader csv, CsvReader::Open(path));
+  SEQPOINT_ASSIGN_OR_RETURN(const size_t column, LengthColumn(csv, path));
   for (placement::Recording& recording : *recordings) recording.weight = 0;
-  while (csv->Next()) {
+  while (csv.Next()) {
     double length = 0;
-    const bool fits = csv->Fits(*column);
-    if (!fits || !ParseCsvNumber(csv->fields()[*column], &length) || !(length > 0)) {
+    const bool fits = csv.Fits(column);
+    if (!fits || !ParseCsvNumber(csv.fields()[column], &length) || !(length > 0)) {
       return absl::InvalidArgumentError(absl::StrCat(
-          path, ":", csv->number(), ": ",
-          fits ? Quote(std::string(csv->fields()[*column])) : "the row", " is no length above 0"));
+          path, ":", csv.number(), ": ",
+          fits ? Quote(std::string(csv.fields()[column])) : "the row", " is no length above 0"));
     }
     size_t nearest = 0;
     for (size_t r = 1; r < arguments.size(); ++r) {
@@ -109,7 +101,7 @@ absl::Status Weigh(const std::string& path, const std::vector<TraceArgument>& ar
     }
     ++(*recordings)[nearest].weight;
   }
-  if (!csv->status().ok()) return csv->status();
+  SEQPOINT_RETURN_IF_ERROR(csv.status());
   for (size_t r = 0; r < arguments.size(); ++r) {
     if ((*recordings)[r].weight > 0) continue;
     return absl::InvalidArgumentError(absl::StrCat(path, ": no length of the run is near ",
@@ -157,26 +149,20 @@ absl::StatusOr<MeasuredRun> ReadRecordings(const RecordingsAsked& asked) {
                      : trace.length      ? absl::StrCat("length ", *trace.length)
                                          : trace.graph;
     recording.weight = trace.weight.value_or(1);
-    absl::StatusOr<traces::ExecutionTrace> graph = ReadGraph(trace.graph);
-    if (!graph.ok()) return graph.status();
-    recording.graph = *std::move(graph);
-    absl::StatusOr<trace::Trace> times = ReadTimes(trace.times);
-    if (!times.ok()) return times.status();
-    recording.times = *std::move(times);
+    SEQPOINT_ASSIGN_OR_RETURN(recording.graph, ReadGraph(trace.graph));
+    SEQPOINT_ASSIGN_OR_RETURN(recording.times, ReadTimes(trace.times));
   }
   if (!asked.lengths.empty()) {
-    if (absl::Status status = Weigh(asked.lengths, asked.traces, &recordings); !status.ok()) {
-      return status;
-    }
+    SEQPOINT_RETURN_IF_ERROR(Weigh(asked.lengths, asked.traces, &recordings));
   }
-  absl::StatusOr<MeasuredRun> run = placement::MakeMeasuredRun(recordings, asked.devices);
-  if (!run.ok() || asked.memory_said) return run;
+  SEQPOINT_ASSIGN_OR_RETURN(MeasuredRun run, placement::MakeMeasuredRun(recordings, asked.devices));
+  if (asked.memory_said) return run;
   double whole = 0;
-  for (const placement::Operator& op : placement::AverageProblem(run->problems).operators) {
+  for (const placement::Operator& op : placement::AverageProblem(run.problems).operators) {
     whole += op.memory_bytes;
   }
   // Whole bytes, so that the order of a sum makes no difference.
-  for (WeightedProblem& weighted : run->problems) {
+  for (WeightedProblem& weighted : run.problems) {
     weighted.problem.memory_bytes = std::ceil(whole) + 1;
   }
   return run;

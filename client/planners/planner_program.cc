@@ -7,8 +7,11 @@
 
 #include <algorithm>
 #include <atomic>
+#include <memory>
 
 #include "absl/strings/str_cat.h"
+#include "client/commands/options.h"
+#include "client/text/help.h"
 #include "client/text/plain_text.h"
 #include "daemon/base/json_string.h"
 
@@ -40,6 +43,12 @@ void PlanProgress::Say(const std::string& step) {
                  static_cast<size_t>(std::max(line_.width(), 1))));
 }
 
+void SetUpProgram(CLI::App* app) {
+  app->formatter(std::make_shared<HelpFormatter>());
+  app->set_help_flag("-h,--help", "print this help");
+  app->set_version_flag("--version", SEQPOINT_VERSION, "print the version");
+}
+
 int FailProgram(const std::string& program, const absl::Status& status, int code, bool json) {
   const std::string message = Printable(std::string(status.message()));
   fprintf(stderr, "%s: %s\n", program.c_str(), message.c_str());
@@ -55,6 +64,32 @@ int FinishProgram(const std::string& program, int code) {
   fprintf(stderr, "%s: the answer could not be written to standard output: %s\n", program.c_str(),
           strerror(errno));
   return code == 0 ? kExitError : code;
+}
+
+PlannerProgram::PlannerProgram(const std::string& description, const std::string& name)
+    : name_(name), app_(description, name) {
+  SetUpProgram(&app_);
+}
+
+int PlannerProgram::Main(std::vector<std::string> words) {
+  JoinPercent(&words);
+  const auto run = [&]() -> int {
+    json_ = std::find(words.begin(), words.end(), "--json") != words.end();
+    try {
+      app_.parse(std::vector<std::string>(words.rbegin(), words.rend()));  // as CLI11 wants them
+    } catch (const CLI::ParseError& error) {
+      if (error.get_exit_code() == 0) return app_.exit(error);  // --help, --version
+      const std::string message = UsageMessage(app_, error, /*separated=*/false, words);
+      return FailProgram(
+          name_, absl::InvalidArgumentError(absl::StrCat(message, "; see ", name_, " --help")),
+          kExitUsage, json_);
+    }
+    absl::Status status = CheckUsage();
+    if (!status.ok()) return FailProgram(name_, status, kExitUsage, json_);
+    status = Run();
+    return status.ok() ? kExitOk : FailProgram(name_, status, kExitError, json_);
+  };
+  return FinishProgram(name_, run());
 }
 
 }  // namespace seqpoint::client

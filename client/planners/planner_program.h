@@ -9,9 +9,11 @@
 #ifndef CLIENT_PLANNERS_PLANNER_PROGRAM_H_
 #define CLIENT_PLANNERS_PLANNER_PROGRAM_H_
 
+#include <CLI/CLI.hpp>
 #include <chrono>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "client/exit_code.h"
@@ -42,12 +44,35 @@ class PlanProgress {
   Clock::time_point next_ = Clock::now() + kQuiet;
 };
 
+// Gives a program the layout of --help, and --version.
+void SetUpProgram(CLI::App* app);
+
 // Says the error on standard error, and with `json` as an object on standard output, too. Returns
 // `code`.
 int FailProgram(const std::string& program, const absl::Status& status, int code, bool json);
 
 // The exit code of the program: `code`, unless the answer did not reach standard output.
 int FinishProgram(const std::string& program, int code);
+
+// A program that plans once: its options, and how it ends.
+class PlannerProgram {
+ public:
+  virtual ~PlannerProgram() = default;
+  // `words`: its arguments. Returns the exit code.
+  int Main(std::vector<std::string> words);
+
+ protected:
+  // `name`: as people call it, "seqpoint place".
+  PlannerProgram(const std::string& description, const std::string& name);
+
+  // InvalidArgument: options that do not go together, as far as CLI11 does not check that.
+  virtual absl::Status CheckUsage() const = 0;
+  virtual absl::Status Run() = 0;
+
+  const std::string name_;
+  CLI::App app_;
+  bool json_ = false;
+};
 
 }  // namespace seqpoint::client
 

@@ -12,6 +12,7 @@
 #include "daemon/sparse/matrix_text.h"
 #include "daemon/sparse/npz.h"
 #include "daemon/sparse/radixnet.h"
+#include "proto/status_macros.h"
 
 namespace seqpoint::client {
 
@@ -36,20 +37,18 @@ constexpr const char* kDigits = "0123456789";
 
 absl::StatusOr<sparse::Network> Generate(const SparseInputOptions& options,
                                          std::vector<std::string>* notes) {
-  const auto size = sparse::ParseRadixNetSize(options.radixnet);
-  if (!size.ok()) return size.status();
+  SEQPOINT_ASSIGN_OR_RETURN(const auto size, sparse::ParseRadixNetSize(options.radixnet));
   if (options.permutations.empty()) {
-    if (notes != nullptr && size->blocks() > 1) {
+    if (notes != nullptr && size.blocks() > 1) {
       notes->push_back(absl::StrCat("the permutations of the RadiX-Net were drawn with seed ",
                                     options.seed, "; the published ones need --permutations"));
     }
-    return sparse::MakeRadixNet(*size, sparse::DrawPermutations(*size, options.seed));
+    return sparse::MakeRadixNet(size, sparse::DrawPermutations(size, options.seed));
   }
-  const auto text = ReadWhole(options.permutations);
-  if (!text.ok()) return text.status();
-  const auto permutations = sparse::ReadPermutations(*text, options.permutations, *size);
-  if (!permutations.ok()) return permutations.status();
-  return sparse::MakeRadixNet(*size, *permutations);
+  SEQPOINT_ASSIGN_OR_RETURN(const auto text, ReadWhole(options.permutations));
+  SEQPOINT_ASSIGN_OR_RETURN(const auto permutations,
+                            sparse::ReadPermutations(text, options.permutations, size));
+  return sparse::MakeRadixNet(size, permutations);
 }
 
 }  // namespace
@@ -101,18 +100,16 @@ absl::StatusOr<sparse::Network> ReadSparseInput(const SparseInputOptions& option
                                   files.front(), " first, ", files.back(), " last"));
   }
   for (const std::string& file : files) {
-    const auto bytes = ReadWhole(file);
-    if (!bytes.ok()) return bytes.status();
-    if (absl::StartsWith(*bytes, kZip) || absl::EndsWith(file, ".npz")) {
-      auto several = sparse::ReadNpz(*bytes, file);
-      if (!several.ok()) return several.status();
-      for (sparse::MatrixEntries& matrix : *several) matrices.push_back(std::move(matrix));
+    SEQPOINT_ASSIGN_OR_RETURN(const auto bytes, ReadWhole(file));
+    if (absl::StartsWith(bytes, kZip) || absl::EndsWith(file, ".npz")) {
+      SEQPOINT_ASSIGN_OR_RETURN(auto several, sparse::ReadNpz(bytes, file));
+      for (sparse::MatrixEntries& matrix : several) matrices.push_back(std::move(matrix));
       continue;
     }
-    const bool market = absl::StartsWith(*bytes, "%%MatrixMarket");
-    auto matrix = market ? sparse::ReadMatrixMarket(*bytes, file) : sparse::ReadTsv(*bytes, file);
-    if (!matrix.ok()) return matrix.status();
-    matrices.push_back(*std::move(matrix));
+    const bool market = absl::StartsWith(bytes, "%%MatrixMarket");
+    SEQPOINT_ASSIGN_OR_RETURN(
+        auto matrix, market ? sparse::ReadMatrixMarket(bytes, file) : sparse::ReadTsv(bytes, file));
+    matrices.push_back(std::move(matrix));
   }
   return sparse::MakeNetwork(std::move(matrices), options.neurons);
 }

@@ -32,13 +32,13 @@
 #include "client/sgd/report.h"
 #include "client/sgd/step_line.h"
 #include "client/sgd/training.h"
-#include "client/text/help.h"
 #include "client/text/plain_text.h"
 #include "daemon/sparse/baselines.h"
 #include "daemon/sparse/matrix_text.h"
 #include "daemon/sparse/owners_text.h"
 #include "daemon/sparse/volume.h"
 #include "injection/seqpoint.h"
+#include "proto/status_macros.h"
 
 namespace seqpoint::sgd {
 namespace {
@@ -101,11 +101,9 @@ absl::Status OfAllRanks(const absl::Status& status, const Ranks& ranks) {
 absl::StatusOr<sparse::Owners> ReadPlan(const Options& options, const sparse::Network& network,
                                         int ranks) {
   if (options.owners.empty()) return sparse::BlockParts(network, ranks);
-  const auto text = client::ReadWhole(options.owners);
-  if (!text.ok()) return text.status();
-  auto owners = sparse::ReadOwners(*text, options.owners);
-  if (!owners.ok()) return owners;
-  absl::Status fits = sparse::CheckOwners(network, *owners, ranks);
+  SEQPOINT_ASSIGN_OR_RETURN(const auto text, client::ReadWhole(options.owners));
+  SEQPOINT_ASSIGN_OR_RETURN(auto owners, sparse::ReadOwners(text, options.owners));
+  absl::Status fits = sparse::CheckOwners(network, owners, ranks);
   if (fits.ok()) return owners;
   return absl::InvalidArgumentError(
       absl::StrCat(options.owners, ": ", fits.message(), "; there are ", ranks,
@@ -154,8 +152,7 @@ absl::Status CheckOutputs(const Options& options, size_t layers) {
         !std::filesystem::is_directory(file, error)) {
       continue;
     }
-    const auto opened = client::WholeFile::Open(file);
-    if (!opened.ok()) return opened.status();
+    SEQPOINT_RETURN_IF_ERROR(client::WholeFile::Open(file).status());
   }
   return absl::OkStatus();
 }
@@ -183,24 +180,19 @@ struct Job {
 
 absl::StatusOr<Job> Prepare(const Options& options, const Ranks& ranks) {
   Job job;
-  auto network = client::ReadSparseInput(options.input);
-  if (!network.ok()) return network.status();
-  job.network = *std::move(network);
-  if (absl::Status status = CheckLoss(options, job.network); !status.ok()) return status;
-  auto owners = ReadPlan(options, job.network, ranks.size);
-  if (!owners.ok()) return owners.status();
-  job.owners = *std::move(owners);
+  SEQPOINT_ASSIGN_OR_RETURN(job.network, client::ReadSparseInput(options.input));
+  SEQPOINT_RETURN_IF_ERROR(CheckLoss(options, job.network));
+  SEQPOINT_ASSIGN_OR_RETURN(job.owners, ReadPlan(options, job.network, ranks.size));
   if (!options.inference && !options.weights_as_read) {
     DrawWeights(options.input.seed, job.network);
   }
   for (size_t l = 0; l < job.network.layers.size(); ++l) {
     job.layers.push_back(
         MakeLocalLayer(job.network.layers[l], job.owners[l], job.owners[l + 1], ranks.rank));
-    absl::Status fits = CheckMessages(job.layers.back(), l, options.step.samples);
-    if (!fits.ok()) return fits;
+    SEQPOINT_RETURN_IF_ERROR(CheckMessages(job.layers.back(), l, options.step.samples));
   }
   if (ranks.rank == 0) {
-    if (absl::Status status = CheckOutputs(options, job.layers.size()); !status.ok()) return status;
+    SEQPOINT_RETURN_IF_ERROR(CheckOutputs(options, job.layers.size()));
   }
   return job;
 }
@@ -375,12 +367,10 @@ absl::Status Write(const Options& options, const sparse::Network& network, const
 
 absl::Status Main(const Options& options, const Ranks& ranks) {
   auto prepared = Prepare(options, ranks);
-  absl::Status status = OfAllRanks(prepared.status(), ranks);
-  if (!status.ok()) return status;
+  SEQPOINT_RETURN_IF_ERROR(OfAllRanks(prepared.status(), ranks));
   Job job = *std::move(prepared);
   auto product = options.gpu ? OpenGpu() : absl::StatusOr<MakeProduct>(&MakeEigenProduct);
-  status = OfAllRanks(product.status(), ranks);
-  if (!status.ok()) return status;
+  SEQPOINT_RETURN_IF_ERROR(OfAllRanks(product.status(), ranks));
   Training training(MPI_COMM_WORLD, std::move(job.layers), options.step, *product);
   Report report = Run(options, ranks, job, training);
   // The same on all ranks.
@@ -400,9 +390,7 @@ absl::Status Main(const Options& options, const Ranks& ranks) {
 }
 
 void AddOptions(CLI::App& app, Options* options) {
-  app.formatter(std::make_shared<client::HelpFormatter>());
-  app.set_help_flag("-h,--help", "print this help");
-  app.set_version_flag("--version", SEQPOINT_VERSION, "print the version");
+  client::SetUpProgram(&app);
   client::AddSparseInput(app, &options->input);
   client::AddValue(&app, "--owners FILE", &options->owners,
                    "owners.txt of seqpoint partition; default: each layer is cut into blocks of "

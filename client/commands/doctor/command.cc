@@ -11,7 +11,7 @@ struct DoctorOptions {
   std::string python = "python3";
 };
 
-int Doctor(const Context& context, DoctorOptions& options) {
+absl::StatusOr<int> Doctor(const Context& context, DoctorOptions& options) {
   DoctorFacts facts = CollectFacts("", options.python);
   AskDaemon(context.connect(), &facts);
   const std::vector<Finding> findings = Diagnose(facts, context.version());

@@ -23,16 +23,7 @@ constexpr const char* kTwoLines =
     "seqpoint.seqpoint_attach(0), "
     "seqpoint.seqpoint_iteration_begin(ctypes.c_int64(int(length)))";
 
-class Findings {
- public:
-  void Add(Finding::Kind kind, const char* subject, std::string message, std::string action = "") {
-    all_.push_back({kind, subject, std::move(message), std::move(action)});
-  }
-  std::vector<Finding> Take() { return std::move(all_); }
-
- private:
-  std::vector<Finding> all_;
-};
+using Findings = std::vector<Finding>;
 
 bool NoDriver(const DoctorFacts& facts) {
   return !facts.driver.error.empty() && facts.driver.path.empty();
@@ -47,32 +38,35 @@ void JudgePython(const LibraryFacts& python, Findings* findings) {
   constexpr const char* kOther = "if the training has another Python: --python PATH asks that one";
   const std::string name = absl::StrCat(python.path, " (Python ", python.version, ")");
   if (python.path.empty()) {
-    if (!python.error.empty()) findings->Add(Finding::kNote, "Python", python.error, kOther);
+    if (!python.error.empty())
+      findings->push_back({Finding::kNote, "Python", python.error, kOther});
   } else if (!python.error.empty()) {
-    findings->Add(Finding::kProblem, "Python", absl::StrCat(name, ": ", python.error), kOther);
+    findings->push_back(
+        {Finding::kProblem, "Python", absl::StrCat(name, ": ", python.error), kOther});
   } else if (python.detail.empty()) {
-    findings->Add(Finding::kNote, "Python", name + " has no PyTorch", kOther);
+    findings->push_back({Finding::kNote, "Python", name + " has no PyTorch", kOther});
   } else {
-    findings->Add(Finding::kOk, "Python", absl::StrCat(name, " has ", python.detail), "");
+    findings->push_back({Finding::kOk, "Python", absl::StrCat(name, " has ", python.detail), ""});
   }
 }
 
 void JudgeGpu(const DoctorFacts& facts, Findings* findings) {
   const LibraryFacts& driver = facts.driver;
   if (NoGpu(facts)) {
-    findings->Add(
-        Finding::kNote, "GPU", "none: PyTorch on the CPU is profiled, time only",
-        "if there is one: install the NVIDIA driver (in a container: start it with the NVIDIA "
-        "runtime)");
+    findings->push_back(
+        {Finding::kNote, "GPU", "none: PyTorch on the CPU is profiled, time only",
+         "if there is one: install the NVIDIA driver (in a container: start it with the NVIDIA "
+         "runtime)"});
   } else if (NoDriver(facts)) {
-    findings->Add(Finding::kProblem, "driver", "libcuda.so.1 cannot be loaded: " + driver.error,
-                  "install the NVIDIA driver (in a container: start it with the NVIDIA runtime)");
+    findings->push_back(
+        {Finding::kProblem, "driver", "libcuda.so.1 cannot be loaded: " + driver.error,
+         "install the NVIDIA driver (in a container: start it with the NVIDIA runtime)"});
   } else if (!driver.error.empty()) {
-    findings->Add(Finding::kProblem, "driver", absl::StrCat(driver.path, ": ", driver.error),
-                  "look at nvidia-smi and the kernel's log (dmesg)");
+    findings->push_back({Finding::kProblem, "driver", absl::StrCat(driver.path, ": ", driver.error),
+                         "look at nvidia-smi and the kernel's log (dmesg)"});
   } else {
-    findings->Add(Finding::kOk, "driver",
-                  absl::StrCat(driver.version, " (", driver.path, "), ", driver.detail));
+    findings->push_back({Finding::kOk, "driver",
+                         absl::StrCat(driver.version, " (", driver.path, "), ", driver.detail)});
   }
 }
 
@@ -80,85 +74,91 @@ void JudgeCupti(const DoctorFacts& facts, Findings* findings) {
   const LibraryFacts& cupti = facts.cupti;
   int cupti_error = 0;
   if (!cupti.error.empty() && NoGpu(facts)) {
-    findings->Add(Finding::kNote, "CUPTI", "not found; without a GPU it is not needed");
+    findings->push_back({Finding::kNote, "CUPTI", "not found; without a GPU it is not needed"});
   } else if (!cupti.error.empty()) {
-    findings->Add(
-        Finding::kProblem, "CUPTI",
-        cupti.path.empty() ? "no libcupti found: " + cupti.error : cupti.error,
-        "install the CUDA Toolkit or the nvidia-cuda-cupti package of the training's Python "
-        "environment, or set SEQPOINT_CUPTI_LIB; a program that brings its own is fine");
+    findings->push_back(
+        {Finding::kProblem, "CUPTI",
+         cupti.path.empty() ? "no libcupti found: " + cupti.error : cupti.error,
+         "install the CUDA Toolkit or the nvidia-cuda-cupti package of the training's Python "
+         "environment, or set SEQPOINT_CUPTI_LIB; a program that brings its own is fine"});
   } else if (absl::SimpleAtoi(cupti.detail, &cupti_error) && !facts.driver.error.empty()) {
-    findings->Add(Finding::kNote, "CUPTI",
-                  absl::StrCat("API version ", cupti.version, " (", cupti.path,
-                               "); without a driver it cannot be tried"));
+    findings->push_back({Finding::kNote, "CUPTI",
+                         absl::StrCat("API version ", cupti.version, " (", cupti.path,
+                                      "); without a driver it cannot be tried")});
   } else if (cupti_error == kCuptiMultipleSubscribers) {
-    findings->Add(
-        Finding::kProblem, "CUPTI", absl::StrCat("another tool holds CUPTI (", cupti.path, ")"),
-        "end it (Nsight, a torch.profiler); until then iterations are found through NVTX and "
-        "marks only");
+    findings->push_back(
+        {Finding::kProblem, "CUPTI", absl::StrCat("another tool holds CUPTI (", cupti.path, ")"),
+         "end it (Nsight, a torch.profiler); until then iterations are found through NVTX and "
+         "marks only"});
   } else if (cupti_error != 0) {
-    findings->Add(Finding::kProblem, "CUPTI",
-                  absl::StrCat(cupti.path, ": cuptiSubscribe fails with CUptiResult ", cupti_error),
-                  "check that CUPTI is of the driver's CUDA version or older");
+    findings->push_back(
+        {Finding::kProblem, "CUPTI",
+         absl::StrCat(cupti.path, ": cuptiSubscribe fails with CUptiResult ", cupti_error),
+         "check that CUPTI is of the driver's CUDA version or older"});
   } else {
-    findings->Add(Finding::kOk, "CUPTI",
-                  absl::StrCat("API version ", cupti.version, " (", cupti.path, "), free to use"));
+    findings->push_back(
+        {Finding::kOk, "CUPTI",
+         absl::StrCat("API version ", cupti.version, " (", cupti.path, "), free to use")});
   }
   for (const std::string& injection : facts.foreign_injections) {
-    findings->Add(Finding::kProblem, "CUPTI", injection + " gives another tool the first place",
-                  "unset it for the training program");
+    findings->push_back({Finding::kProblem, "CUPTI",
+                         injection + " gives another tool the first place",
+                         "unset it for the training program"});
   }
 }
 
 void JudgeCounters(const DoctorFacts& facts, Findings* findings) {
   if (facts.kernel_driver.empty()) {
-    findings->Add(Finding::kNote, "counters",
-                  "no NVIDIA kernel driver here, so no permission to check");
+    findings->push_back(
+        {Finding::kNote, "counters", "no NVIDIA kernel driver here, so no permission to check"});
   } else if (facts.admin_only.has_value() && *facts.admin_only && !facts.has_sys_admin) {
-    findings->Add(
-        Finding::kProblem, "counters", "the driver gives GPU counters to administrators only",
-        "load it with NVreg_RestrictProfilingToAdminUsers=0 (in /etc/modprobe.d), or give the "
-        "training CAP_SYS_ADMIN; without, times are still projected");
+    findings->push_back(
+        {Finding::kProblem, "counters", "the driver gives GPU counters to administrators only",
+         "load it with NVreg_RestrictProfilingToAdminUsers=0 (in /etc/modprobe.d), or give the "
+         "training CAP_SYS_ADMIN; without, times are still projected"});
   } else {
-    findings->Add(Finding::kOk, "counters",
-                  facts.has_sys_admin ? "permitted (CAP_SYS_ADMIN)" : "permitted to every user");
+    findings->push_back(
+        {Finding::kOk, "counters",
+         facts.has_sys_admin ? "permitted (CAP_SYS_ADMIN)" : "permitted to every user"});
   }
   for (const std::string& tool : facts.other_tools) {
-    findings->Add(Finding::kNote, "counters", tool + " is running and may hold the GPU's counters",
-                  "if counters fail, pause it (for DCGM: dcgmi profile --pause)");
+    findings->push_back({Finding::kNote, "counters",
+                         tool + " is running and may hold the GPU's counters",
+                         "if counters fail, pause it (for DCGM: dcgmi profile --pause)"});
   }
 }
 
 void JudgeLibrary(const DoctorFacts& facts, const std::string& client_version, Findings* findings) {
   const LibraryFacts& inject = facts.inject;
   if (inject.path.empty()) {
-    findings->Add(Finding::kProblem, "library", inject.error);
+    findings->push_back({Finding::kProblem, "library", inject.error});
   } else if (!inject.error.empty()) {
-    findings->Add(Finding::kProblem, "library", absl::StrCat(inject.path, ": ", inject.error),
-                  "install the same version of all parts");
+    findings->push_back({Finding::kProblem, "library",
+                         absl::StrCat(inject.path, ": ", inject.error),
+                         "install the same version of all parts"});
   } else if (inject.version != client_version) {
-    findings->Add(Finding::kProblem, "library",
-                  absl::StrCat(inject.path, " is version ", inject.version, ", this program is ",
-                               client_version),
-                  "install the same version of all parts");
+    findings->push_back({Finding::kProblem, "library",
+                         absl::StrCat(inject.path, " is version ", inject.version,
+                                      ", this program is ", client_version),
+                         "install the same version of all parts"});
   } else {
-    findings->Add(Finding::kOk, "library",
-                  absl::StrCat("version ", inject.version, " (", inject.path, ")"));
+    findings->push_back({Finding::kOk, "library",
+                         absl::StrCat("version ", inject.version, " (", inject.path, ")")});
   }
   if (facts.adapter.empty()) {
-    findings->Add(
-        Finding::kNote, "PyTorch",
-        "no adapter: iterations of PyTorch programs are found from their CUDA calls alone, and "
-        "without a GPU none",
-        "install share/seqpoint/python beside this program, or unset SEQPOINT_ADAPTER");
+    findings->push_back(
+        {Finding::kNote, "PyTorch",
+         "no adapter: iterations of PyTorch programs are found from their CUDA calls alone, and "
+         "without a GPU none",
+         "install share/seqpoint/python beside this program, or unset SEQPOINT_ADAPTER"});
   } else {
-    findings->Add(
-        Finding::kOk, "PyTorch",
-        absl::StrCat(
-            "programs tell their loop by ", facts.adapter,
-            ": backward passes of a torch.nn.Module, and steps of an optimiser or by hand; "
-            "on a GPU other loops are found by what they launch"),
-        std::string("where neither is the case, ") + kTwoLines);
+    findings->push_back(
+        {Finding::kOk, "PyTorch",
+         absl::StrCat(
+             "programs tell their loop by ", facts.adapter,
+             ": backward passes of a torch.nn.Module, and steps of an optimiser or by hand; "
+             "on a GPU other loops are found by what they launch"),
+         std::string("where neither is the case, ") + kTwoLines});
   }
 }
 
@@ -170,35 +170,37 @@ void JudgeDaemon(const DoctorFacts& facts, const std::string& client_version, Fi
         daemon.api_socket(), "; ", FormatCount(daemon.jobs(), "job"), ", ", daemon.live_processes(),
         daemon.live_processes() == 1 ? " live process" : " live processes");
     if (daemon.version() != client_version) {
-      findings->Add(Finding::kProblem, "daemon",
-                    absl::StrCat(message, "; this program is version ", client_version),
-                    "install the same version of all parts and restart seqpointd");
+      findings->push_back({Finding::kProblem, "daemon",
+                           absl::StrCat(message, "; this program is version ", client_version),
+                           "install the same version of all parts and restart seqpointd"});
     } else {
-      findings->Add(Finding::kOk, "daemon", message);
+      findings->push_back({Finding::kOk, "daemon", message});
     }
     if (access(daemon.inject_socket().c_str(), W_OK) == 0) {
-      findings->Add(Finding::kOk, "sockets", daemon.inject_socket() + " can be written");
+      findings->push_back({Finding::kOk, "sockets", daemon.inject_socket() + " can be written"});
     } else {
-      findings->Add(
-          Finding::kProblem, "sockets",
-          absl::StrCat(daemon.inject_socket(), " cannot be written: ", strerror(errno)),
-          "training processes must run as the daemon's user, and containers must mount the folder");
+      findings->push_back(
+          {Finding::kProblem, "sockets",
+           absl::StrCat(daemon.inject_socket(), " cannot be written: ", strerror(errno)),
+           "training processes must run as the daemon's user, and containers must mount the "
+           "folder"});
     }
     std::string store =
         absl::StrCat(daemon.store_path(), ", ", FormatQuantity(daemon.store_bytes(), "B"));
     if (daemon.error().empty()) {
-      findings->Add(Finding::kOk, "store", store);
+      findings->push_back({Finding::kOk, "store", store});
     } else {
-      findings->Add(Finding::kProblem, "store", absl::StrCat(store, ": ", daemon.error()));
+      findings->push_back({Finding::kProblem, "store", absl::StrCat(store, ": ", daemon.error())});
     }
   } else if (facts.daemon_hangs) {
-    findings->Add(Finding::kProblem, "daemon", facts.daemon_error);
+    findings->push_back({Finding::kProblem, "daemon", facts.daemon_error});
   } else if (facts.daemon_program.empty()) {
-    findings->Add(Finding::kProblem, "daemon",
-                  "none is running, and " + facts.daemon_program_error);
+    findings->push_back(
+        {Finding::kProblem, "daemon", "none is running, and " + facts.daemon_program_error});
   } else {
-    findings->Add(Finding::kOk, "daemon",
-                  absl::StrCat("none is running; `seqpoint run` starts ", facts.daemon_program));
+    findings->push_back(
+        {Finding::kOk, "daemon",
+         absl::StrCat("none is running; `seqpoint run` starts ", facts.daemon_program)});
   }
 }
 
@@ -210,39 +212,31 @@ void JudgeJobs(const DoctorFacts& facts, Findings* findings) {
             feature.state() != v1::FEATURE_STATE_IGNORED) {
           continue;
         }
-        findings->Add(
-            feature.state() == v1::FEATURE_STATE_FAILED ? Finding::kProblem : Finding::kNote, "job",
-            absl::StrCat(JobTitle(job), ", ", FeatureText(process, feature)));
+        findings->push_back(
+            {feature.state() == v1::FEATURE_STATE_FAILED ? Finding::kProblem : Finding::kNote,
+             "job", absl::StrCat(JobTitle(job), ", ", FeatureText(process, feature))});
       }
     }
     if (!job.error().empty()) {
-      findings->Add(Finding::kProblem, "job", absl::StrCat(JobTitle(job), ": ", job.error()));
+      findings->push_back(
+          {Finding::kProblem, "job", absl::StrCat(JobTitle(job), ": ", job.error())});
     } else if (job.state() == v1::JOB_STATE_LEARNING) {
-      findings->Add(Finding::kNote, "job",
-                    JobTitle(job) + ": it is not found yet where its iterations begin", kTwoLines);
+      findings->push_back({Finding::kNote, "job",
+                           JobTitle(job) + ": it is not found yet where its iterations begin",
+                           kTwoLines});
     }
   }
   if (facts.ended_job && !facts.ended_job->has_rule() && !facts.ended_job->error().empty()) {
     const std::string& error = facts.ended_job->error();
     const bool told = absl::StrContains(error, "seqpoint_iteration_begin") ||
                       facts.ended_job->state() == v1::JOB_STATE_FAILED;
-    findings->Add(Finding::kNote, "job",
-                  absl::StrCat(JobTitle(*facts.ended_job), ", the latest: ", error),
-                  told ? "" : kTwoLines);
+    findings->push_back({Finding::kNote, "job",
+                         absl::StrCat(JobTitle(*facts.ended_job), ", the latest: ", error),
+                         told ? "" : kTwoLines});
   }
 }
 
-const char* KindName(Finding::Kind kind) {
-  switch (kind) {
-    case Finding::kOk:
-      return "ok";
-    case Finding::kNote:
-      return "note";
-    case Finding::kProblem:
-      return "problem";
-  }
-  return "";
-}
+constexpr const char* kKindNames[] = {"ok", "note", "problem"};  // by Finding::Kind
 
 }  // namespace
 
@@ -255,13 +249,13 @@ std::vector<Finding> Diagnose(const DoctorFacts& facts, const std::string& clien
   JudgePython(facts.python, &findings);
   JudgeDaemon(facts, client_version, &findings);
   JudgeJobs(facts, &findings);
-  return findings.Take();
+  return findings;
 }
 
 std::string FindingsText(const std::vector<Finding>& findings) {
   std::string text;
   for (const Finding& finding : findings) {
-    std::string kind = KindName(finding.kind);
+    std::string kind = kKindNames[finding.kind];
     kind.resize(9, ' ');
     std::string subject = finding.subject;
     subject.resize(10, ' ');
@@ -278,7 +272,7 @@ std::string FindingsJson(const std::vector<Finding>& findings) {
   auto* list = (*object.mutable_fields())["findings"].mutable_list_value();
   for (const Finding& finding : findings) {
     auto& fields = *list->add_values()->mutable_struct_value()->mutable_fields();
-    fields["kind"].set_string_value(KindName(finding.kind));
+    fields["kind"].set_string_value(kKindNames[finding.kind]);
     fields["subject"].set_string_value(finding.subject);
     fields["message"].set_string_value(finding.message);
     fields["action"].set_string_value(finding.action);

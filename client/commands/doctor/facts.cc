@@ -132,11 +132,8 @@ void AskDaemon(const ConnectOptions& options, DoctorFacts* facts) {
   absl::StatusOr<v1::ListJobsReply> jobs = (*connection)->Call(&v1::Profiler::Stub::ListJobs, live);
   if (!jobs.ok()) return;
   for (const v1::Job& job : jobs->jobs()) {
-    v1::GetJobRequest request;
-    request.set_job(job.id());
-    absl::StatusOr<v1::GetJobReply> reply =
-        (*connection)->Call(&v1::Profiler::Stub::GetJob, request);
-    if (reply.ok()) facts->live_jobs.push_back(reply->job());
+    absl::StatusOr<v1::Job> found = (*connection)->GetJob(job.id());
+    if (found.ok()) facts->live_jobs.push_back(*std::move(found));
   }
   v1::ListJobsRequest latest;
   latest.set_page_size(1);

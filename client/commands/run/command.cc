@@ -8,6 +8,7 @@
 #include "client/commands/metrics.h"
 #include "client/commands/options.h"
 #include "client/commands/run/run.h"
+#include "proto/status_macros.h"
 
 namespace seqpoint::client {
 namespace {
@@ -42,24 +43,22 @@ absl::StatusOr<std::vector<std::string>> CommandWords(const RunCommandOptions& o
   return separated.empty() ? words : separated;
 }
 
-int RunCommand(const Context& context, RunCommandOptions& options) {
+absl::StatusOr<int> RunCommand(const Context& context, RunCommandOptions& options) {
   RunOptions& run = options.run;
   absl::StatusOr<std::vector<std::string>> words = CommandWords(options, context.separated_words());
-  if (!words.ok()) return context.FailUsage(std::string(words.status().message()));
+  if (!words.ok()) return context.UsageError(std::string(words.status().message()));
   run.command = *std::move(words);
   if (absl::StrContains(run.job, "@")) {
-    return context.FailUsage(absl::StrCat("--job: ", Quote(run.job),
-                                          " contains \"@\", which separates name and run id"));
+    return context.UsageError(absl::StrCat("--job: ", Quote(run.job),
+                                           " contains \"@\", which separates name and run id"));
   }
   options.horizon.lengths.show_progress = run.progress && !run.quiet;
   absl::StatusOr<v1::Horizon> horizon = options.horizon.Read();
-  if (!horizon.ok()) return context.Fail(horizon.status());
+  if (!horizon.ok()) return horizon.status();
   run.horizon = *std::move(horizon);
   run.counter_backend = BackendOf(options.backend);
   if (!options.metrics_file.empty()) {
-    absl::StatusOr<v1::MetricFile> file = ReadMetricFile(options.metrics_file);
-    if (!file.ok()) return context.Fail(file.status());
-    run.metric_file = *std::move(file);
+    SEQPOINT_ASSIGN_OR_RETURN(run.metric_file, ReadMetricFile(options.metrics_file));
   }
   run.connect = context.connect();
   run.json = context.json();

@@ -22,6 +22,7 @@
 #include "client/text/json.h"
 #include "client/text/nothing.h"
 #include "client/text/progress.h"
+#include "proto/status_macros.h"
 
 namespace seqpoint::client {
 namespace {
@@ -72,10 +73,9 @@ absl::StatusOr<v1::Job> Prepare(Connection* connection, const RunOptions& option
   request.set_counter_backend(options.counter_backend);
   request.set_roofline(options.roofline);
   request.set_operators_folder(operators_folder);
-  absl::StatusOr<v1::PrepareJobReply> reply =
-      connection->Call(&v1::Profiler::Stub::PrepareJob, request);
-  if (!reply.ok()) return reply.status();
-  return reply->job();
+  SEQPOINT_ASSIGN_OR_RETURN(v1::PrepareJobReply reply,
+                            connection->Call(&v1::Profiler::Stub::PrepareJob, request));
+  return reply.job();
 }
 
 // However the program ended: the job ends with it.
