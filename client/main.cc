@@ -116,7 +116,7 @@ int Main(Words words) {
 }  // namespace seqpoint::client
 
 int main(int argc, char** argv) {
-  // What gRPC logs is said better by the status of the call.
+  // The status of a call says it better than what gRPC logs.
   gpr_set_log_function([](gpr_log_func_args*) {});
   const int code = seqpoint::client::Main(std::vector<std::string>(argv + 1, argv + argc));
   if (fflush(stdout) == 0 && ferror(stdout) == 0) return code;

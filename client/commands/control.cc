@@ -20,7 +20,7 @@ struct ControlOptions {
   HorizonOptions horizon;
 };
 
-// What the job is from now on, in a line.
+// The state of the job from now on, in a line.
 std::string ControlText(const v1::Job& job, const v1::ControlRequest& request,
                         const ControlOptions& options) {
   std::string text = absl::StrCat(JobTitle(job), ", ", JobStateName(job.state()));

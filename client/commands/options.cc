@@ -189,7 +189,7 @@ std::string UsageMessage(const CLI::App& app, const CLI::ParseError& error, bool
   std::vector<const CLI::App*> commands = Commands(*reached);
   bool lacks_command = !commands.empty() && reached->get_require_subcommand_min() > 0;
   for (const std::string& word : extra) {
-    // What follows a command is the command's own.
+    // Words behind a command belong to the command.
     const bool has_own = lacks_command || reached->get_prefix_command();
     if (has_own && !absl::StartsWith(extra[0], "-")) break;
     if (absl::StartsWith(word, "-")) return NoSuchOption(*reached, word);

@@ -76,7 +76,7 @@ class Row {
   std::string problem_;
 };
 
-// What tells a point from the others in a file: its lengths, or its iteration.
+// The identity of a point in a file: its lengths, or its iteration.
 using Id = std::vector<int64_t>;
 
 Id IdOf(const v1::PlaylistPoint& point, bool by_length) {

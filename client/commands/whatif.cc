@@ -52,7 +52,7 @@ absl::StatusOr<v1::WhatIfChange> TextChange(const std::string& name, const std::
   return change;
 }
 
-// Of the presets that the daemon knows.
+// The names of the presets that the daemon knows.
 absl::StatusOr<std::vector<std::string>> ListNames(const Context& context) {
   SEQPOINT_ASSIGN_OR_RETURN(
       const v1::ListPresetsReply reply,

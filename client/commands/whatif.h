@@ -12,9 +12,9 @@
 
 namespace seqpoint::client {
 
-// Of "amp,compute=4", a preset with parameters, or "my.whatif,times=2", a file with its own: the
-// name of one of `presets` is a preset; what has a '/' or ends in ".whatif", or is a file, is a
-// file. InvalidArgument: neither, or a file that cannot be read.
+// `text` is "amp,compute=4", a preset with parameters, or "my.whatif,times=2", a file with its own.
+// A name among `presets` is a preset. A name with a '/', with the end ".whatif", or of a file that
+// exists is a file. InvalidArgument: it is neither, or the file cannot be read.
 absl::StatusOr<v1::WhatIfChange> ReadChange(const std::string& text,
                                             const std::vector<std::string>& presets);
 

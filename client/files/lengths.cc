@@ -375,7 +375,7 @@ absl::StatusOr<v1::Horizon> ReadLengths(const LengthsOptions& options) {
   if (exact) {
     horizon.set_kind(v1::Horizon::KIND_HISTOGRAM);
   } else {
-    // Of the whole run, so that lengths that an epoch has rarely are not rounded away.
+    // Counts are those of the whole run: lengths that an epoch has rarely are not rounded away.
     horizon.set_kind(v1::Horizon::KIND_DISTRIBUTION);
     ScaleCounts(per_epoch * options.epochs, &counts);
   }

@@ -22,14 +22,14 @@ constexpr double kMaxLogLength = 1e12;
 constexpr double kMaxTime = 1e15;
 constexpr double kMaxTimeNs = 1e18;
 
-// What logs call the length and the time of an iteration, the most telling first.
+// Names that logs give to the length and the time of an iteration, the most telling first.
 constexpr const char* kKeyNames[] = {"length",      "seq_len",    "sequence_length",
                                      "lenpair_est", "max_frames", "rnn_timesteps",
                                      "num_tokens",  "len_total"};
 constexpr const char* kTimeNames[] = {"duration_ns", "time_ns", "time_us", "time_ms", "time_s",
                                       "dt_us",       "dt_ms",   "span_ms", "time",    "duration"};
 
-// What tells runs and epochs apart, and what counts iterations within them; in small letters.
+// Names of columns that tell runs and epochs apart, and of counters within them; in small letters.
 constexpr const char* kGroupNames[] = {"run", "epoch", "run_id", "session"};
 constexpr const char* kCountNames[] = {"iter",  "iteration", "step",
                                        "batch", "batch_idx", "global_step"};

@@ -36,7 +36,7 @@ std::string AdapterText(const v1::Job& job) {
   return text;
 }
 
-// Of a part that the process does not have it is "0".
+// The version of a part that the process does not have is "0".
 std::string Version(const std::string& version) { return version == "0" ? "" : version; }
 
 }  // namespace
@@ -84,7 +84,7 @@ std::string JobsText(const v1::ListJobsReply& reply, bool all) {
         FormatEstimate(whole && !early ? job.time().total() : job.time().so_far(), "ns");
     table.AddRow({job.id(), job.name(), job.run_id(), JobEndText(job), FormatTime(job.start_ns()),
                   FormatCount(job.iterations()), FormatCount(job.unique_lengths()),
-                  // Of an imported job, and without a GPU, none is to be measured.
+                  // Nothing is to be measured in an imported job, or without a GPU.
                   job.imported() || !job.time_only().empty()
                       ? "-"
                       : absl::StrCat(FormatCount(job.seqpoints().measured()), "/",

@@ -34,7 +34,7 @@ std::string ProjectionText(const v1::Projection& projection, const v1::Job& job,
                       : "whole run",
         projection.iterations_total(), projection.total());
   }
-  // Of a run that went to its end it would be the same once more.
+  // For a run that went to its end this row would repeat the one above.
   if (!another && (!over || early || unread || !projection.has_total())) {
     add(unread ? "what was read"
         : over ? "until its end"

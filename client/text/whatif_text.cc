@@ -57,7 +57,7 @@ double ErrorOf(const v1::ReplayedIteration& iteration) {
   return measured_ns > 0 ? iteration.replayed_duration_ns() / measured_ns - 1 : 0;
 }
 
-// What it is that takes the time, and how it is said: "the run (5,000 iterations)".
+// The subject of a sentence about the time: "the run (5,000 iterations)".
 std::string Subject(const v1::WhatIfReply& reply) {
   return reply.whole_run()
              ? absl::StrCat("the run (", FormatCount(reply.iterations(), "iteration"), ")")
@@ -137,7 +137,7 @@ std::string MoreLine(size_t more, const std::string& what, const std::string& wh
                       which, "; --all shows ", more == 1 ? "it" : "them", "\n");
 }
 
-// Of many lengths those that stand for most, in the order of length.
+// Without `all`, the lengths that stand for most iterations, in the order of length.
 std::string SeqPointsTable(const v1::WhatIfAnswer& answer, bool all) {
   std::vector<const v1::WhatIfSeqPoint*> shown;
   for (const v1::WhatIfSeqPoint& point : answer.seqpoints()) shown.push_back(&point);
@@ -217,7 +217,7 @@ std::string StepsTable(const v1::WhatIfAnswer& answer) {
   return table.empty() ? "" : "\n" + table.ToString();
 }
 
-// What the figures rest on.
+// The basis of the figures.
 std::string Basis(const v1::WhatIfReply& reply) {
   std::string text =
       absl::StrCat(FormatCount(reply.traces(), "traced iteration"), ", replayed as they are ",

@@ -21,7 +21,7 @@ MAX_TENSORS = 64  # of a call that are looked at together
 PLAIN = (bool, int, float, complex, str, bytes)  # they hold no tensor
 MAX_PLANS = 8  # of calls that are built differently
 SAMPLES = 5  # items of a list that are samples rather than inputs of different kinds
-# Of an input on the host at most so many are read in each call, in some 2 to 20 us
+# At most so many elements of an input on the host are read in each call, in some 2 to 20 us
 # (docs/using/pytorch.md).
 MAX_LENGTHS = 256
 MAX_ELEMENTS = 1 << 15  # PyTorch sums so many on the calling thread (at::internal::GRAIN_SIZE)

@@ -44,7 +44,7 @@ class Library:
         self._describe = function("seqpoint_describe", None, ctypes.c_int, ctypes.c_char_p)
         self.rank = function("seqpoint_rank", None, ctypes.c_int, ctypes.c_int)
         self._batches = function("seqpoint_batches", None, ctypes.c_int, ctypes.c_char_p)
-        # Of a library that can make room for another profiler.
+        # Only a library that can make room for another profiler has these.
         self.stand_down = self.come_back = None
         if hasattr(handle, "seqpoint_stand_down"):
             stand_down = function("seqpoint_stand_down", ctypes.c_int, ctypes.c_char_p)

@@ -280,7 +280,14 @@ class Adapter:
         self._library.describe(False, f"the PyTorch adapter failed ({error!r}); iterations are "
                                "found without it")
 
+    def _is_active(self):
+        """The library profiles this process."""
+        return self._attached or self._library.active()
+
     # Calls of modules.
+
+    def _root_module(self):
+        return self._root.module() if self._root is not None else None
 
     def _replace(self, owner, call):
         self._patched[owner] = (owner.__dict__.get("__call__"), call)
@@ -353,7 +360,7 @@ class Adapter:
                 return
             if not any(p.requires_grad for p in parameters_of(module)):
                 return  # a loss, a frozen teacher
-            root = self._root.module() if self._root is not None else None
+            root = self._root_module()
             if root is not None and any(part is module for part in root.modules()):
                 return  # run again in the backward pass (activation checkpoints)
             target = self._add_target(module)
@@ -381,10 +388,7 @@ class Adapter:
                 return original(self, *args, **kwargs)
             target = targets.get(id(self))
             if target is not None:
-                try:
-                    adapter._on_call(target, self, args, kwargs)
-                except Exception as error:
-                    adapter._fail(error)
+                adapter._on_call(target, self, args, kwargs)
             elif adapter and (adapter._forwards == 0 or adapter._hand.watching):
                 adapter._on_relative(self)
             try:
@@ -397,6 +401,7 @@ class Adapter:
 
         self._replace(owner, call)
 
+    @safely
     def _on_call(self, target, module, args, kwargs):
         if target.module() is not module:
             self._targets.pop(id(module), None)
@@ -481,7 +486,7 @@ class Adapter:
 
     def _find_graded(self):
         if self._graded is None or self._graded() is None:
-            root = self._root.module() if self._root is not None else None
+            root = self._root_module()
             parameter = by_hand.graded(root) if root is not None else None
             self._graded = weakref.ref(parameter) if parameter is not None else None
 
@@ -543,7 +548,7 @@ class Adapter:
     def _send(self, training, names_at, numbers):
         if self._capturing is not None and len(self._capturing.forwards) < MAX_EARLY:
             self._capturing.forwards.append((training, names_at, numbers))
-        if self._attached or self._library.active():
+        if self._is_active():
             self._attached = True
             self._library.forward(training, names_at, numbers)
         elif len(self._early) < MAX_EARLY:
@@ -578,15 +583,11 @@ class Adapter:
             self._trainings += 1
             self._search()
 
+    @safely
     def _on_step(self, optimizer, *_, **__):
         self._scaler_stepped = True
-        if self._broken:
-            return
-        try:
-            if not (self._outer_steps and self._is_inner_step(optimizer)):
-                self._step(optimizer)
-        except Exception as error:
-            self._fail(error)
+        if not (self._outer_steps and self._is_inner_step(optimizer)):
+            self._step(optimizer)
 
     def _step(self, optimizer):
         own, self._passes = self._passes, False
@@ -615,9 +616,9 @@ class Adapter:
         self._inner = None
         if self._capturing is not None:
             self._capturing.stepped = True
-        if not self._attached and not self._library.active() and self._root is not None:
+        if not self._is_active() and self._root is not None:
             self._attach(self._root.module())
-        if self._attached or self._library.active():
+        if self._is_active():
             self._library.step(at_ns)
         self._was_free = self._begun = False
         self._steps += 1
@@ -651,7 +652,7 @@ class Adapter:
         said, before = self._batches.end(), self._said_batches
         if said is None or said[0] == before[0] == EACH:
             return  # whatever tells it
-        if said != before and (self._attached or self._library.active()):
+        if said != before and self._is_active():
             self._said_batches = said
             per_iteration, why = said
             self._library.batches(per_iteration, {
@@ -708,7 +709,7 @@ class Adapter:
     def _on_backward(self, *_, **__):
         if not self._hand.watching:
             return
-        root = self._root.module() if self._root is not None else None
+        root = self._root_module()
         self._hand.on_backward(root)
         if not self._ends_watched:
             self._ends_watched = True
@@ -720,7 +721,7 @@ class Adapter:
 
     def _explain(self, root):
         tell(b"u")
-        if not (self._attached or self._library.active()):
+        if not self._is_active():
             self._attach(root)
         self._library.describe(False, (
             f"PyTorch {self._torch.__version__}: there were {self._hand.passes} backward passes, "
@@ -730,7 +731,7 @@ class Adapter:
     def _on_hand_step(self):
         """The program changed the parameters itself since the last backward pass."""
         self._hand_steps += 1
-        if self._hand_steps < SURE and not (self._attached or self._library.active()):
+        if self._hand_steps < SURE and not self._is_active():
             self._forwards = 0
             self._was_free = False
             self._steps += 1
@@ -750,7 +751,7 @@ class Adapter:
         if self._by_hand and self._hand.stepped(self._cycle):
             self._library.step(self._when())
         elif self._steps == 0 and self._hand.passes >= UNEXPLAINED_AT_END:
-            self._explain(self._root.module() if self._root is not None else None)
+            self._explain(self._root_module())
 
     def _when(self):
         """The time of a step by hand, for the library; 0: now. It is noticed late, the last one
@@ -809,7 +810,7 @@ class Adapter:
         self._targets = Targets({key: t for key, t in self._targets.items() if t in self._called})
         self._restore_all()
         modules = [module for t in self._called if (module := t.module()) is not None]
-        root = self._root.module() if self._root is not None else None
+        root = self._root_module()
         for module in (*modules, *(wrapped_by(root) if root is not None else ())):
             self._watch(type(module))
         return modules
