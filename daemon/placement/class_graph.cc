@@ -45,19 +45,8 @@ Adjacency Precedence(const Problem& problem, const Grouping& groups,
       successors[to].push_back(from);
     }
   }
-  SortUnique(&successors);
+  SortUniqueEach(&successors);
   return successors;
-}
-
-Adjacency Fuse(const Adjacency& successors, const std::vector<int>& group, int groups) {
-  Adjacency fused(groups);
-  for (size_t v = 0; v < successors.size(); ++v) {
-    for (const int to : successors[v]) {
-      if (group[v] != group[to]) fused[group[v]].push_back(group[to]);
-    }
-  }
-  SortUnique(&fused);
-  return fused;
 }
 
 void Regroup(const std::vector<int>& group, Grouping* groups) {
@@ -146,8 +135,7 @@ std::vector<Net> Nets(const Problem& problem, const std::vector<int>& class_of) 
   for (size_t i = 0; i < pins.size(); ++i) {
     if (problem.operators[i].transfer_time == 0) continue;
     pins[i].push_back(class_of[i]);
-    std::sort(pins[i].begin(), pins[i].end());
-    pins[i].erase(std::unique(pins[i].begin(), pins[i].end()), pins[i].end());
+    SortUnique(&pins[i]);
     if (pins[i].size() > 1) nets[pins[i]] += problem.operators[i].transfer_time;
   }
   std::vector<Net> list;

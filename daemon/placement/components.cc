@@ -5,11 +5,19 @@
 
 namespace seqpoint::placement {
 
-void SortUnique(Adjacency* lists) {
-  for (std::vector<int>& list : *lists) {
-    std::sort(list.begin(), list.end());
-    list.erase(std::unique(list.begin(), list.end()), list.end());
+void SortUniqueEach(Adjacency* lists) {
+  for (std::vector<int>& list : *lists) SortUnique(&list);
+}
+
+Adjacency Fuse(const Adjacency& successors, const std::vector<int>& group, int groups) {
+  Adjacency fused(groups);
+  for (size_t v = 0; v < successors.size(); ++v) {
+    for (const int to : successors[v]) {
+      if (group[v] != group[to]) fused[group[v]].push_back(group[to]);
+    }
   }
+  SortUniqueEach(&fused);
+  return fused;
 }
 
 std::vector<int> StrongComponents(const Adjacency& successors) {

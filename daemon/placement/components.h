@@ -4,6 +4,7 @@
 #ifndef SEQPOINT_DAEMON_PLACEMENT_COMPONENTS_H_
 #define SEQPOINT_DAEMON_PLACEMENT_COMPONENTS_H_
 
+#include <algorithm>
 #include <vector>
 
 namespace seqpoint::placement {
@@ -11,8 +12,16 @@ namespace seqpoint::placement {
 // For each vertex, those that its edges lead to.
 using Adjacency = std::vector<std::vector<int>>;
 
-// Each list ascending and without repeats.
-void SortUnique(Adjacency* lists);
+// Puts a list in ascending order, without repeats.
+template <typename T>
+void SortUnique(std::vector<T>* list) {
+  std::sort(list->begin(), list->end());
+  list->erase(std::unique(list->begin(), list->end()), list->end());
+}
+void SortUniqueEach(Adjacency* lists);
+
+// The edges between groups; `group` is that of each vertex.
+Adjacency Fuse(const Adjacency& successors, const std::vector<int>& group, int groups);
 
 // The component of each vertex, numbered so that edges lead to lower numbers (Tarjan, "Depth-First
 // Search and Linear Graph Algorithms", 1972; without recursion: chains are long).

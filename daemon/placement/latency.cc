@@ -5,6 +5,8 @@
 #include <limits>
 #include <numeric>
 
+#include "daemon/placement/components.h"
+
 namespace seqpoint::placement {
 namespace {
 
@@ -440,8 +442,7 @@ double LatencyBound(const Problem& problem) {
     if (op.memory_bytes <= 0 || op.cpu_time <= op.accelerator_time) continue;
     prices.push_back((op.cpu_time - op.accelerator_time) / op.memory_bytes);
   }
-  std::sort(prices.begin(), prices.end());
-  prices.erase(std::unique(prices.begin(), prices.end()), prices.end());
+  SortUnique(&prices);
   const size_t step = prices.size() / kMostPrices + 1;
   for (size_t i = 0; i < prices.size(); i += step) best = std::max(best, bound(prices[i]));
   return best;

@@ -6,6 +6,8 @@
 #include <random>
 #include <utility>
 
+#include "daemon/placement/components.h"
+
 namespace seqpoint::placement {
 namespace {
 
@@ -108,8 +110,7 @@ Stages BestOfChain(const ClassGraph& chain, double from, double below,
   }
   for (Net net : chain.nets) {
     for (int& c : net.classes) c = block_of[c];
-    std::sort(net.classes.begin(), net.classes.end());
-    net.classes.erase(std::unique(net.classes.begin(), net.classes.end()), net.classes.end());
+    SortUnique(&net.classes);
     if (net.classes.size() > 1) blocks.nets.push_back(std::move(net));
   }
   Stages stages = BestStages(blocks, Ideals::OfChain(blocks.size()), from, below, options);

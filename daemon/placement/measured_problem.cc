@@ -41,15 +41,6 @@ std::string CountedName(const std::string& name, size_t others) {
   return others == 0 ? name : absl::StrCat(name, " + ", others);
 }
 
-void SortUniqueEdges(std::vector<Edge>* edges) {
-  const auto key = [](const Edge& edge) { return std::pair(edge.from, edge.to); };
-  std::sort(edges->begin(), edges->end(),
-            [&](const Edge& a, const Edge& b) { return key(a) < key(b); });
-  edges->erase(std::unique(edges->begin(), edges->end(),
-                           [&](const Edge& a, const Edge& b) { return key(a) == key(b); }),
-               edges->end());
-}
-
 bool SameOperators(const OperatorGraph& a, const OperatorGraph& b) {
   return std::equal(a.operators.begin(), a.operators.end(), b.operators.begin(), b.operators.end(),
                     [](const GraphOperator& x, const GraphOperator& y) {
@@ -71,7 +62,7 @@ Alignment AlignOneByOne(const std::vector<Measured>& measured) {
     alignment.edges.insert(alignment.edges.end(), recording.graph.edges.begin(),
                            recording.graph.edges.end());
   }
-  SortUniqueEdges(&alignment.edges);
+  SortUnique(&alignment.edges);
   std::vector<int> members(count);
   for (size_t i = 0; i < count; ++i) ++members[colors.Find(static_cast<int>(i))];
   for (size_t i = 0; i < count; ++i) {
@@ -139,18 +130,11 @@ class Folder {
       const auto [from, to] = mirrored(edge);
       if (from != to) precedence[from].push_back(to);
     }
-    SortUnique(&precedence);
+    SortUniqueEach(&precedence);
     const std::vector<int> component = StrongComponents(precedence);
     Parts parts;
-    parts.successors.resize(*std::max_element(component.begin(), component.end()) + 1);
-    for (size_t v = 0; v < precedence.size(); ++v) {
-      for (const int to : precedence[v]) {
-        if (component[v] != component[to]) {
-          parts.successors[component[v]].push_back(component[to]);
-        }
-      }
-    }
-    SortUnique(&parts.successors);
+    parts.successors =
+        Fuse(precedence, component, *std::max_element(component.begin(), component.end()) + 1);
     for (size_t i = 0; i < graph.operators.size(); ++i) {
       parts.of.push_back(component[sets.Find(static_cast<int>(i))]);
     }
@@ -220,7 +204,7 @@ class Folder {
 
   // Lengths may disagree about the order.
   void FuseCircles() {
-    SortUnique(&successors_);
+    SortUniqueEach(&successors_);
     const std::vector<int> component = StrongComponents(successors_);
     for (std::vector<int>& place : place_) {
       for (int& pair : place) pair = component[pair];
@@ -256,7 +240,7 @@ class Folder {
         }
       }
     }
-    SortUniqueEdges(&alignment.edges);
+    SortUnique(&alignment.edges);
     for (size_t i = 0; i < names.size(); ++i) {
       size_t count = 0;
       const std::pair<const std::string, int>* most = nullptr;

@@ -7,6 +7,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "daemon/base/status_macros.h"
+#include "daemon/placement/components.h"
 #include "daemon/placement/operator_arguments.h"
 
 namespace seqpoint::placement {
@@ -110,9 +111,7 @@ class MemoryFollower {
       }
     }
     Unit& self = flow_.units[unit];
-    std::sort(self.producers.begin(), self.producers.end());
-    self.producers.erase(std::unique(self.producers.begin(), self.producers.end()),
-                         self.producers.end());
+    SortUnique(&self.producers);
   }
 
   void Read(int unit, int node) {

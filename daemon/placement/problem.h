@@ -10,6 +10,7 @@
 
 #include <stdint.h>
 
+#include <compare>
 #include <optional>
 #include <string>
 #include <vector>
@@ -32,6 +33,8 @@ struct Operator {
 struct Edge {
   int from = 0;  // index into Problem::operators, the producer
   int to = 0;    // its consumer
+
+  friend auto operator<=>(const Edge&, const Edge&) = default;
 };
 
 struct Problem {

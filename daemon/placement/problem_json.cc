@@ -5,13 +5,13 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <tuple>
 #include <utility>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "daemon/base/status_macros.h"
+#include "daemon/placement/components.h"
 #include "daemon/placement/json_object.h"
 
 namespace seqpoint::placement {
@@ -221,35 +221,23 @@ class ProblemReader {
 // The operators of one cycle, in its order; none where there is none.
 std::vector<int> FindCycle(const Problem& problem) {
   const int operators = static_cast<int>(problem.operators.size());
-  std::vector<std::vector<int>> producers(operators);
-  std::vector<int> unread(operators, 0);  // producers that may be on a cycle
-  std::vector<std::vector<int>> consumers(operators);
-  for (const Edge& edge : problem.edges) {
-    producers[edge.to].push_back(edge.from);
-    consumers[edge.from].push_back(edge.to);
-    ++unread[edge.to];
-  }
-  std::vector<int> free;
-  for (int v = 0; v < operators; ++v) {
-    if (unread[v] == 0) free.push_back(v);
-  }
-  for (size_t next = 0; next < free.size(); ++next) {
-    for (const int to : consumers[free[next]]) {
-      if (--unread[to] == 0) free.push_back(to);
-    }
-  }
-  if (static_cast<int>(free.size()) == operators) return {};
-  // Every operator that is left has a producer that is left: back along these until one comes
-  // again.
-  int at = static_cast<int>(
-      std::find_if(unread.begin(), unread.end(), [](int n) { return n > 0; }) - unread.begin());
+  Adjacency producers(operators);
+  for (const Edge& edge : problem.edges) producers[edge.to].push_back(edge.from);
+  const std::vector<int> component = StrongComponents(producers);
+  // An operator on a cycle has a producer in its component: back along these until one comes again.
+  const auto before = [&](int v) {
+    const auto found = std::find_if(producers[v].begin(), producers[v].end(),
+                                    [&](int u) { return component[u] == component[v]; });
+    return found == producers[v].end() ? -1 : *found;
+  };
+  int at = 0;
+  while (at < operators && before(at) < 0) ++at;
+  if (at == operators) return {};
   std::vector<int> path;
   std::vector<int> position(operators, -1);
-  while (position[at] < 0) {
+  for (; position[at] < 0; at = before(at)) {
     position[at] = static_cast<int>(path.size());
     path.push_back(at);
-    at = *std::find_if(producers[at].begin(), producers[at].end(),
-                       [&](int producer) { return unread[producer] > 0; });
   }
   path.erase(path.begin(), path.begin() + position[at]);
   std::reverse(path.begin(), path.end());
@@ -311,12 +299,7 @@ absl::Status CheckProblem(const std::string& file, Problem* problem) {
                                " of the forward pass"));
     }
   }
-  const auto key = [](const Edge& edge) { return std::tie(edge.from, edge.to); };
-  std::sort(problem->edges.begin(), problem->edges.end(),
-            [&](const Edge& a, const Edge& b) { return key(a) < key(b); });
-  problem->edges.erase(std::unique(problem->edges.begin(), problem->edges.end(),
-                                   [&](const Edge& a, const Edge& b) { return key(a) == key(b); }),
-                       problem->edges.end());
+  SortUnique(&problem->edges);
   const std::vector<int> cycle = FindCycle(*problem);
   return cycle.empty() ? absl::OkStatus() : fail(CycleInWords(*problem, cycle));
 }

@@ -1,7 +1,6 @@
 #include "daemon/sparse/baselines.h"
 
 #include <algorithm>
-#include <numeric>
 #include <random>
 #include <utility>
 
@@ -22,21 +21,6 @@ std::vector<int32_t> BlocksOfLayer(const Layer& layer, int parts) {
     part_of[row] = std::min(static_cast<int32_t>(part), parts - 1);
   }
   return part_of;
-}
-
-// Column by column, the rows that have a nonzero there.
-std::pair<std::vector<int64_t>, std::vector<int32_t>> RowsOfColumns(const Layer& layer) {
-  std::vector<int64_t> begin(static_cast<size_t>(layer.columns) + 1, 0);
-  for (const int32_t column : layer.column) ++begin[column + 1];
-  std::partial_sum(begin.begin(), begin.end(), begin.begin());
-  std::vector<int64_t> next(begin.begin(), begin.end() - 1);
-  std::vector<int32_t> rows(layer.column.size());
-  for (int32_t row = 0; row < layer.rows; ++row) {
-    for (int64_t k = layer.row_begin[row]; k < layer.row_begin[row + 1]; ++k) {
-      rows[next[layer.column[k]]++] = row;
-    }
-  }
-  return {std::move(begin), std::move(rows)};
 }
 
 }  // namespace

@@ -140,6 +140,20 @@ std::vector<int32_t> LayeredHypergraph::LayerOfVertex() const {
   return layer_of;
 }
 
+std::pair<std::vector<int64_t>, std::vector<int32_t>> RowsOfColumns(const Layer& layer) {
+  std::vector<int64_t> begin(static_cast<size_t>(layer.columns) + 1, 0);
+  for (const int32_t column : layer.column) ++begin[column + 1];
+  std::partial_sum(begin.begin(), begin.end(), begin.begin());
+  std::vector<int64_t> next(begin.begin(), begin.end() - 1);
+  std::vector<int32_t> rows(layer.column.size());
+  for (int32_t row = 0; row < layer.rows; ++row) {
+    for (int64_t k = layer.row_begin[row]; k < layer.row_begin[row + 1]; ++k) {
+      rows[next[layer.column[k]]++] = row;
+    }
+  }
+  return {std::move(begin), std::move(rows)};
+}
+
 LayeredHypergraph MakeHypergraph(const Network& network) {
   LayeredHypergraph graph;
   graph.vertices_of_layer = {0};
@@ -149,20 +163,15 @@ LayeredHypergraph MakeHypergraph(const Network& network) {
     const Layer& layer = network.layers[l];
     const int32_t first_row = graph.vertices_of_layer.back();
     const int32_t first_owner = l == 0 ? 0 : graph.vertices_of_layer[l - 1];
-    std::vector<int64_t> next(static_cast<size_t>(layer.columns) + 1, 0);
-    for (const int32_t column : layer.column) ++next[column + 1];
-    std::partial_sum(next.begin(), next.end(), next.begin());
+    const auto [begin, rows] = RowsOfColumns(layer);
     const auto before = static_cast<int64_t>(graph.consumer.size());
     for (int32_t column = 0; column < layer.columns; ++column) {
       graph.owner.push_back(l == 0 ? -1 : first_owner + column);
       graph.net_weight.push_back(1);
-      graph.consumers_of_net.push_back(before + next[column + 1]);
+      graph.consumers_of_net.push_back(before + begin[column + 1]);
     }
-    graph.consumer.resize(before + layer.nonzeros());
+    for (const int32_t row : rows) graph.consumer.push_back(first_row + row);
     for (int32_t row = 0; row < layer.rows; ++row) {
-      for (int64_t k = layer.row_begin[row]; k < layer.row_begin[row + 1]; ++k) {
-        graph.consumer[before + next[layer.column[k]]++] = first_row + row;
-      }
       graph.vertex_weight.push_back(layer.row_begin[row + 1] - layer.row_begin[row]);
     }
     graph.vertices_of_layer.push_back(graph.vertices());

@@ -17,6 +17,7 @@
 #include <stdint.h>
 
 #include <random>
+#include <utility>
 #include <vector>
 
 #include "daemon/sparse/network.h"
@@ -45,6 +46,9 @@ struct LayeredHypergraph {
 };
 
 LayeredHypergraph MakeHypergraph(const Network& network);
+
+// The rows that have a nonzero in column c: second[first[c]] to [first[c + 1]], ascending.
+std::pair<std::vector<int64_t>, std::vector<int32_t>> RowsOfColumns(const Layer& layer);
 
 // How a coarser hypergraph comes from a finer one.
 struct Coarsening {
