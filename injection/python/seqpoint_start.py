@@ -50,9 +50,7 @@ class _Start:
                 return None
             sys.meta_path.remove(self)
             try:
-                adapter = load("seqpoint_adapter", [_FOLDER])
-                adapter.wait_for_torch()
-                adapter.wait_for_ctypes()
+                load("seqpoint_adapter", [_FOLDER]).wait()
             except Exception as error:
                 _log(error)
                 return None

@@ -104,18 +104,13 @@ def around_import(name, before, after):
         sys.meta_path.insert(0, _Finder(name, before, after))
 
 
-def wait_for_torch():
-    if "torch" in sys.modules:
-        _install(sys.modules["torch"])
-    else:
-        around_import("torch", lambda: None, _install)
-
-
-def wait_for_ctypes():
-    if "ctypes" in sys.modules:
-        _show_library(sys.modules["ctypes"])
-    else:
-        around_import("ctypes", lambda: None, _show_library)
+def wait():
+    """Has torch and ctypes prepared now, or when the program imports them."""
+    for name, prepare in (("torch", _install), ("ctypes", _show_library)):
+        if name in sys.modules:
+            prepare(sys.modules[name])
+        else:
+            around_import(name, lambda: None, prepare)
 
 
 def _show_library(ctypes):

@@ -103,7 +103,7 @@ class CtypesTest(unittest.TestCase):
         """With the adapter waiting for ctypes, and the library of mathematics as ours."""
         environment = dict(os.environ, SEQPOINT_LIBRARY="libm.so.6",
                            PYTHONPATH=os.path.dirname(os.path.dirname(seqpoint_adapter.__file__)))
-        program = f"import seqpoint_adapter; seqpoint_adapter.wait_for_ctypes()\n{text}"
+        program = f"import seqpoint_adapter; seqpoint_adapter.wait()\n{text}"
         done = subprocess.run([sys.executable, "-c", program], env=environment, text=True,
                               capture_output=True, timeout=60)
         self.assertEqual(done.stderr, "")
