@@ -25,26 +25,6 @@ namespace {
 
 constexpr size_t kPieceBytes = 256 * 1024;
 
-// Gathers text and hands it on in pieces.
-class TextPieces {
- public:
-  explicit TextPieces(WriteFunction write) : write_(write) {}
-  template <typename... Args>
-  bool Add(const Args&... args) {
-    absl::StrAppend(&text_, args...);
-    return text_.size() < kPieceBytes || Flush();
-  }
-  bool Flush() {
-    const bool taken = text_.empty() || write_(text_);
-    text_.clear();
-    return taken;
-  }
-
- private:
-  WriteFunction write_;
-  std::string text_;
-};
-
 std::vector<int64_t> LengthsOf(const jobs::SnapshotData& job, const IterationRow& row) {
   return job.units.Of(row.length, row.length_count);
 }
@@ -262,10 +242,9 @@ absl::Status ExportChrome(Store& store, const jobs::SnapshotData& job, WriteFunc
 }
 
 absl::Status ExportCsv(Store& store, const jobs::SnapshotData& job, WriteFunction write) {
-  TextPieces pieces(write);
-  pieces.Add(
+  std::string text =
       "rank,iteration,incarnation,length,length2,start_ns,duration_ns,rest_ns,config,distorted,"
-      "redone,concurrent,phase\n");
+      "redone,concurrent,phase\n";
   SEQPOINT_ASSIGN_OR_RETURN(const auto ranks, CountIterations(job, store));
   for (const auto& [rank, iterations] : ranks) {
     int64_t next = 0;
@@ -278,21 +257,21 @@ absl::Status ExportCsv(Store& store, const jobs::SnapshotData& job, WriteFunctio
         const auto length = [&](size_t i) {
           return i < lengths.size() ? absl::StrCat(lengths[i]) : std::string();
         };
-        if (!pieces.Add(rank, ",", row.number, ",", row.incarnation, ",", length(0), ",", length(1),
-                        ",", row.start_ns, ",",
-                        row.duration_ns > 0 ? absl::StrCat(row.duration_ns) : "", ",", row.rest_ns,
-                        ",", job.metrics.NameOf(row.config_id), ",",
-                        (row.flags & kIterationDistorted) != 0 ? 1 : 0, ",",
-                        (row.flags & kIterationRedone) != 0 ? 1 : 0, ",",
-                        (row.flags & kIterationConcurrent) != 0 ? 1 : 0, ",",
-                        jobs::PhaseName(row.phase), "\n")) {
-          return Gone();
-        }
+        absl::StrAppend(
+            &text, rank, ",", row.number, ",", row.incarnation, ",", length(0), ",", length(1), ",",
+            row.start_ns, ",", row.duration_ns > 0 ? absl::StrCat(row.duration_ns) : "", ",",
+            row.rest_ns, ",", job.metrics.NameOf(row.config_id), ",",
+            (row.flags & kIterationDistorted) != 0 ? 1 : 0, ",",
+            (row.flags & kIterationRedone) != 0 ? 1 : 0, ",",
+            (row.flags & kIterationConcurrent) != 0 ? 1 : 0, ",", jobs::PhaseName(row.phase), "\n");
+        if (text.size() < kPieceBytes) continue;
+        if (!write(text)) return Gone();
+        text.clear();
       }
       next = rows.back().number + 1;
     }
   }
-  return pieces.Flush() ? absl::OkStatus() : Gone();
+  return text.empty() || write(text) ? absl::OkStatus() : Gone();
 }
 
 }  // namespace seqpoint::queries
