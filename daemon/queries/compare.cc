@@ -22,6 +22,7 @@
 #include "daemon/jobs/kernel_statistics.h"
 #include "daemon/queries/counters.h"
 #include "daemon/queries/errors.h"
+#include "daemon/queries/metric_terms.h"
 #include "daemon/queries/run_part.h"
 #include "daemon/seqpoint/run_difference.h"
 
@@ -492,8 +493,7 @@ class Comparison {
         for (size_t i = 0; i < config.metrics.size() && !values[r]; ++i) {
           if (config.metrics[i].name != to->metric()) continue;
           const absl::StatusOr<Estimate> value = StatisticAt(
-              engines[r], config.config_id, {static_cast<int>(i)},
-              config.metrics[i].follows_time ? StatisticKind::kTimeLike : StatisticKind::kAmount);
+              engines[r], config.config_id, {static_cast<int>(i)}, KindOf(config.metrics[i]));
           if (value.ok()) values[r] = *value;
         }
       }

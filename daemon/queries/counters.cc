@@ -67,7 +67,10 @@ absl::StatusOr<v1::GetCountersReply> GetCounters(const jobs::Snapshot& snapshot,
     counter.set_unit(metric.unit);
     return counter;
   };
-  const auto set_per_iteration = [&](const Projection& projection, v1::Counter* counter) {
+  const auto set = [&](const Projection& projection, v1::Counter* counter) {
+    v1::Projection& to = *counter->mutable_projection();
+    to = jobs::ProjectionOf(job, projection, counter->metric(), counter->unit());
+    to.mutable_basis()->append(jobs::RanksInWords(job, "; the sum over "));
     if (const auto per_1000 = jobs::WithDoubts(job, projection).per_1000) {
       jobs::SetEstimate(Scaled(*per_1000, 1e-3), counter->mutable_per_iteration());
       counter->set_complete(true);
@@ -106,10 +109,7 @@ absl::StatusOr<v1::GetCountersReply> GetCounters(const jobs::Snapshot& snapshot,
       if (!wanted(metric.name)) continue;
       v1::Counter& counter = counter_of(metric);
       counter.clear_message();
-      *counter.mutable_projection() =
-          jobs::ProjectionOf(job, *projection, metric.name, metric.unit);
-      *counter.mutable_projection()->mutable_basis() += jobs::RanksInWords(job, "; the sum over ");
-      set_per_iteration(*projection, &counter);
+      set(*projection, &counter);
       counter.set_measured_iterations(job.MeasurementsOf(config.config_id));
     }
   }
@@ -128,9 +128,7 @@ absl::StatusOr<v1::GetCountersReply> GetCounters(const jobs::Snapshot& snapshot,
       continue;
     }
     if (is_sum) {
-      *counter.mutable_projection() = jobs::ProjectionOf(job, *numerator, ratio.name, ratio.unit);
-      *counter.mutable_projection()->mutable_basis() += jobs::RanksInWords(job, "; the sum over ");
-      set_per_iteration(*numerator, &counter);
+      set(*numerator, &counter);
       counter.set_ratio(false);
       counter.set_derived(true);
       continue;
