@@ -7,13 +7,13 @@
 #include <string>
 #include <utility>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "daemon/base/limits.h"
 #include "daemon/base/status_macros.h"
 #include "daemon/ingest/control_writer.h"
 #include "daemon/ingest/process_identity.h"
 #include "daemon/ingest/ring_reader.h"
+#include "daemon/jobs/hello.h"
 #include "spdlog/spdlog.h"
 
 namespace seqpoint::service {
@@ -25,11 +25,6 @@ constexpr int64_t kReconnectNs = 5'000'000'000;
 std::string Field(const ingest::AcceptedProcess& process, const std::string& key) {
   const auto it = process.fields.find(key);
   return it == process.fields.end() ? "" : it->second;
-}
-
-int32_t RankOf(const ingest::AcceptedProcess& process) {
-  int32_t rank = 0;
-  return absl::SimpleAtoi(Field(process, "rank"), &rank) && rank >= 0 ? rank : 0;
 }
 
 bool StillRuns(const ProcessRow& process) {
@@ -104,13 +99,13 @@ absl::Status Connections::Join(const ingest::AcceptedProcess& process, Connectio
   connection.job = job;
   ProcessRow row{.process_id = store_.NewProcessId(),
                  .job_id = connection.job->row().job_id,
-                 .rank = RankOf(process),
                  .pid = static_cast<int32_t>(process.pid),
                  .host = ClipText(Field(process, "host"), kMaxHostBytes),
                  .ring_id = process.reader->ring_id(),
                  .text = process.text,
                  .start_ns = static_cast<int64_t>(process.reader->created_real_ns()),
                  .identity = ingest::ProcessIdentity(process.pid)};
+  row.rank = std::max(jobs::HelloNumber(row, "rank", 0), 0);
   row.incarnation = connection.job->processes().NextIncarnation(row.rank);
   connection.process_id = row.process_id;
   std::set<int64_t> gone;  // their ends may not have been read yet
