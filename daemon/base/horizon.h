@@ -1,4 +1,4 @@
-// What a client says of the length of a run: its limits, and how often it has what was said.
+// The length of a run, as a client describes it: its limits, and how often the lengths repeat.
 //
 // Threading: pure functions.
 #ifndef DAEMON_BASE_HORIZON_H_

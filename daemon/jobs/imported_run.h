@@ -17,7 +17,7 @@ inline constexpr int32_t kStartUpPhase = 1;
 // In words; empty for training.
 inline const char* PhaseName(int32_t phase) { return phase == kStartUpPhase ? "start-up" : ""; }
 
-// What the launches of one kernel take together.
+// The sums over the launches of one kernel.
 struct KernelSum {
   int kernel = 0;  // in ImportedRun::kernel_names
   double time_ns = 0;
@@ -30,7 +30,7 @@ struct ImportedIteration {
   int64_t duration_ns = 0;  // 0: unknown
   bool start_up = false;    // FindStartUp
   bool first = false;       // first training iteration of its length
-  // Of traces:
+  // An iteration of a trace has these, too:
   int64_t boundary_ns = 0;         // its begin on the CPU; 0: start_ns
   bool whole = true;               // all of it was recorded
   std::vector<KernelSum> kernels;  // of all ranks
@@ -47,7 +47,7 @@ struct ImportedRun {
   int64_t start_ns = 0;
   int64_t end_ns = 0;
   std::vector<ImportedIteration> iterations;  // steps, all ranks together
-  // Of traces, else empty:
+  // A run from traces has these, too; else they are empty:
   bool traced = false;
   std::vector<ImportedRank> ranks;
   std::vector<std::string> kernel_names;

@@ -31,7 +31,7 @@ class JobEngines {
  public:
   RunEngine& steps() { return steps_; }
   const RunEngine& steps() const { return steps_; }
-  // What is measured: its iterations are those of single ranks.
+  // Measurements belong to it: its iterations are those of single ranks.
   RunEngine& work() { return work_ ? *work_ : steps_; }
   const RunEngine& work() const { return work_ ? *work_ : steps_; }
   bool split() const { return work_.has_value(); }

@@ -36,7 +36,7 @@
 
 namespace seqpoint::jobs {
 
-// What the reader of a ring counted so far.
+// The counters of the ring's reader so far.
 struct RingLosses {
   uint64_t dropped = 0;
   uint64_t events_dropped = 0;  // of these, boundaries, steps and other events
@@ -126,7 +126,7 @@ struct Process {
   void CountRejected();
 };
 
-// Of abi::Feature, as the API spells it; empty for an unknown one.
+// The name of an abi::Feature in the API; empty for an unknown one.
 std::string_view FeatureName(uint16_t feature);
 
 // Adds what PM sampling saw of other iterations.

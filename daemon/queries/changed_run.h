@@ -56,9 +56,9 @@ struct ChangedRun {
   void Move(double more_saved_ns);
 };
 
-// What a change does to the run, from the iterations that were replayed with it. `replay_error`: by
-// how much, relative, the replay of what was not changed is off. FailedPrecondition: nothing is
-// known.
+// The effect of a change on the run, from the iterations that were replayed with it.
+// `replay_error`: by how much, relative, the replay of what was not changed is off.
+// FailedPrecondition: nothing is known.
 absl::StatusOr<ChangedRun> ProjectChange(const jobs::Snapshot& snapshot,
                                          const std::vector<ReplayedStep>& steps, double confidence,
                                          double replay_error);

@@ -1,4 +1,4 @@
-// What a person does to a job as a whole: prepare, change, end and delete it.
+// Changes of a job as a whole by a person: prepare, change, end and delete it.
 //
 // Threading: thread-safe; each takes the registry's lock. Ownership: none.
 #ifndef DAEMON_SERVICE_JOB_CHANGES_H_

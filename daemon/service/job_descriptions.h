@@ -1,4 +1,4 @@
-// What the daemon says of its jobs, one by one and as a list.
+// Descriptions of the daemon's jobs, one by one and as a list.
 //
 // Threading: thread-safe; they take the registry's lock. The expensive part of a description is
 // computed without it. Ownership: none.
