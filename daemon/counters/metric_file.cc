@@ -71,7 +71,8 @@ absl::StatusOr<std::vector<Term>> ParseTerms(absl::string_view text, bool divide
   return terms;
 }
 
-// "L2 traffic (GB/s): a / b"
+}  // namespace
+
 absl::StatusOr<Ratio> ParseRatio(absl::string_view text) {
   constexpr absl::string_view kForm =
       " is not of the form NAME (UNIT): METRIC + METRIC / METRIC, as in \"hits (%): "
@@ -100,6 +101,8 @@ absl::StatusOr<Ratio> ParseRatio(absl::string_view text) {
   ratio.denominator = *std::move(denominator);
   return ratio;
 }
+
+namespace {
 
 class Parser {
  public:

@@ -14,11 +14,15 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "daemon/counters/metric_sets.h"
 
 namespace seqpoint::counters {
 
 inline constexpr size_t kMaxMetricFileBytes = 64 << 10;
+
+// "L2 traffic (GB/s): a / b", of metrics a and b. Error: InvalidArgument.
+absl::StatusOr<Ratio> ParseRatio(absl::string_view text);
 
 // Error: InvalidArgument, "NAME:LINE: the mistake, and the way out".
 absl::StatusOr<std::vector<OwnSet>> ParseMetricFile(std::string_view text, std::string_view name);

@@ -11,7 +11,6 @@
 namespace seqpoint::counters {
 namespace {
 
-constexpr char kTime[] = "gpu__time_duration.sum";
 constexpr char kCycles[] = "sm__cycles_elapsed.sum";
 constexpr char kPeakSuffix[] = ".peak_sustained_elapsed";
 constexpr double kSectorBytes = 32;
@@ -65,7 +64,7 @@ Roofline MakeRoofline(std::string_view chip) {
   for (const Metric& metric : metrics) {
     if (absl::EndsWith(metric.name, kPeakSuffix)) {
       roofline.bytes_peak = metric.name;
-    } else if (metric.name != kTime) {
+    } else if (metric.name != kRangeTime) {
       roofline.bytes.push_back({metric.name, metric.unit == "sectors" ? kSectorBytes : 1});
     }
   }
@@ -91,7 +90,7 @@ Roofline MakeRoofline(std::string_view chip) {
     std::vector<Metric> tensor;
     for (const Metric& metric : flops->configs[i].metrics) {
       tensor.push_back(metric);
-      if (metric.name == kTime) continue;
+      if (metric.name == kRangeTime) continue;
       const std::string peak = absl::StrCat(metric.name, kPeakSuffix);
       tensor.push_back({peak, metric.unit, true});
       absl::string_view base = absl::StripSuffix(metric.name, ".sum");
@@ -104,7 +103,7 @@ Roofline MakeRoofline(std::string_view chip) {
 }
 
 RooflinePosition PlaceOnRoofline(const Roofline& roofline, const MetricSums& sums) {
-  RooflinePosition position = {.duration_ns = Value(kTime, sums),
+  RooflinePosition position = {.duration_ns = Value(kRangeTime, sums),
                                .bytes = Sum(roofline.bytes, sums)};
   if (const double peak = Value(roofline.bytes_peak, sums); peak > 0) {
     position.memory_share = position.bytes / peak;
@@ -124,7 +123,7 @@ RooflinePosition PlaceOnRoofline(const Roofline& roofline, const MetricSums& sum
 }
 
 std::vector<Roof> RoofsOf(const Roofline& roofline, const MetricSums& sums) {
-  const double seconds = Value(kTime, sums) * 1e-9;
+  const double seconds = Value(kRangeTime, sums) * 1e-9;
   std::vector<Roof> roofs = {{.name = "device memory", .unit = "B/s"}};
   if (seconds <= 0) return roofs;
   roofs[0].per_second = Value(roofline.bytes_peak, sums) / seconds;
