@@ -31,25 +31,25 @@ class Writer {
   void Number(const T& value, T, Set set) {
     set(value);
   }
-  template <typename List>
-  void Doubles(const List& list, size_t, RepeatedField<double>* field) {
-    field->Add(list.begin(), list.end());
+  template <typename T, typename Message>
+  void Part(T& value, Message* message) {
+    Visit(*this, value, message);
   }
-  template <typename Set, typename Number>
-  void Numbers(const Set& set, size_t, RepeatedField<Number>* field) {
-    field->Add(set.begin(), set.end());
-    std::sort(field->begin(), field->end());
+  template <typename List, typename Number>
+  void Part(List& list, RepeatedField<Number>* field) {
+    field->Add(list.begin(), list.end());
+    if constexpr (std::is_integral_v<Number>) std::sort(field->begin(), field->end());
   }
   template <typename T, typename Message>
-  void List(std::vector<T>& list, size_t, RepeatedPtrField<Message>* field) {
+  void Part(std::vector<T>& list, RepeatedPtrField<Message>* field) {
     field->Reserve(static_cast<int>(list.size()));
     for (T& element : list) Visit(*this, element, field->Add());
   }
   // In the order of keys: hash maps have one of their own.
   template <typename K, typename V, typename Message>
-  void Map(const absl::flat_hash_map<K, V>& map, size_t limit, RepeatedPtrField<Message>* field) {
+  void Part(absl::flat_hash_map<K, V>& map, RepeatedPtrField<Message>* field) {
     std::vector<std::pair<K, V>> list = InOrder(map);
-    List(list, limit, field);
+    Part(list, field);
   }
   template <typename V>
   void Counts(const absl::flat_hash_map<int64_t, V>& map, RepeatedField<int64_t>* keys,
@@ -60,7 +60,6 @@ class Writer {
     }
   }
   void Require(bool) {}
-  bool ok() const { return true; }
 
  private:
   template <typename K, typename V>
@@ -76,40 +75,44 @@ class Reader {
  public:
   static constexpr bool kReads = true;
 
+  // `any`: numbers are as they were stored, not only those that an engine can have.
+  explicit Reader(bool any = false) : any_(any) {}
+
   template <typename T, typename Set>
   void Number(T& value, T stored, Set) {
     // Far from overflow, and lengths, counts and times are not negative.
-    if constexpr (std::is_same_v<T, double>) Require(std::abs(stored) <= kMaxMagnitude);
-    if constexpr (std::is_signed_v<T> && std::is_integral_v<T>) Require(stored >= 0);
+    if constexpr (std::is_same_v<T, double>) Require(any_ || std::abs(stored) <= kMaxMagnitude);
+    if constexpr (std::is_signed_v<T> && std::is_integral_v<T>) Require(any_ || stored >= 0);
     value = stored;
   }
-  void Doubles(std::vector<double>& list, size_t limit, const RepeatedField<double>* field) {
-    Require(static_cast<size_t>(field->size()) <= limit);
-    if (ok_) list.resize(field->size());
-    CopyDoubles(list, *field);
+  template <typename T, typename Message>
+  void Part(T& value, Message* message) {
+    Visit(*this, value, message);
+  }
+  void Part(std::vector<double>& list, RepeatedField<double>* field) {
+    list.assign(field->begin(), field->end());
+    RequireNumbers(list);
   }
   template <size_t kSize>
-  void Doubles(std::array<double, kSize>& list, size_t, const RepeatedField<double>* field) {
+  void Part(std::array<double, kSize>& list, RepeatedField<double>* field) {
     Require(field->size() == static_cast<int>(kSize));
-    CopyDoubles(list, *field);
+    if (ok_) std::copy(field->begin(), field->end(), list.begin());
+    RequireNumbers(list);
   }
-  template <typename Set, typename Number>
-  void Numbers(Set& set, size_t limit, const RepeatedField<Number>* field) {
-    Require(static_cast<size_t>(field->size()) <= limit);
-    if (ok_) set.insert(field->begin(), field->end());
+  void Part(absl::flat_hash_set<uint64_t>& set, RepeatedField<uint64_t>* field) {
+    set.insert(field->begin(), field->end());
   }
   template <typename T, typename Message>
-  void List(std::vector<T>& list, size_t limit, RepeatedPtrField<Message>* field) {
-    Require(static_cast<size_t>(field->size()) <= limit);
-    if (ok_) list.resize(field->size());
+  void Part(std::vector<T>& list, RepeatedPtrField<Message>* field) {
+    list.resize(field->size());
     for (size_t i = 0; ok_ && i < list.size(); ++i) {
       Visit(*this, list[i], field->Mutable(static_cast<int>(i)));
     }
   }
   template <typename K, typename V, typename Message>
-  void Map(absl::flat_hash_map<K, V>& map, size_t limit, RepeatedPtrField<Message>* field) {
+  void Part(absl::flat_hash_map<K, V>& map, RepeatedPtrField<Message>* field) {
     std::vector<std::pair<K, V>> list;
-    List(list, limit, field);
+    Part(list, field);
     map.reserve(list.size());
     map.insert(list.begin(), list.end());
     Require(map.size() == list.size());
@@ -128,83 +131,107 @@ class Reader {
 
  private:
   template <typename List>
-  void CopyDoubles(List& list, const RepeatedField<double>& field) {
-    for (size_t i = 0; ok_ && i < list.size(); ++i) {
-      list[i] = field[static_cast<int>(i)];
-      Require(std::abs(list[i]) <= kMaxMagnitude);
-    }
+  void RequireNumbers(const List& list) {
+    for (const double number : list) Require(any_ || std::abs(number) <= kMaxMagnitude);
   }
 
+  const bool any_;
   bool ok_ = true;
 };
 
-// A field of a message that is named as the member.
-#define SEQPOINT_FIELD(name) \
-  io.Number(value.name, message->name(), [&](auto v) { message->set_##name(v); })
-// A count of iterations.
+// MACRO(name) for each of up to 27 names: every scan of the preprocessor expands one more.
+#define SEQPOINT_EACH(MACRO, ...) __VA_OPT__(SEQPOINT_SCAN(SEQPOINT_NEXT(MACRO, __VA_ARGS__)))
+#define SEQPOINT_NEXT(MACRO, name, ...) \
+  MACRO(name);                          \
+  __VA_OPT__(SEQPOINT_AGAIN SEQPOINT_PARENTHESES(MACRO, __VA_ARGS__))
+#define SEQPOINT_AGAIN() SEQPOINT_NEXT
+#define SEQPOINT_PARENTHESES ()
+#define SEQPOINT_SCAN(...) SEQPOINT_SCAN_3(SEQPOINT_SCAN_3(SEQPOINT_SCAN_3(__VA_ARGS__)))
+#define SEQPOINT_SCAN_3(...) SEQPOINT_SCAN_2(SEQPOINT_SCAN_2(SEQPOINT_SCAN_2(__VA_ARGS__)))
+#define SEQPOINT_SCAN_2(...) SEQPOINT_SCAN_1(SEQPOINT_SCAN_1(SEQPOINT_SCAN_1(__VA_ARGS__)))
+#define SEQPOINT_SCAN_1(...) __VA_ARGS__
+
+// A field of a message that is named as the member: a number, or a part with a description.
+#define SEQPOINT_FIELD(name)                                                         \
+  if constexpr (requires { message->set_##name(value.name); }) {                     \
+    io.Number(value.name, message->name(), [&](auto v) { message->set_##name(v); }); \
+  } else {                                                                           \
+    io.Part(value.name, message->mutable_##name());                                  \
+  }
+#define SEQPOINT_FIELDS(...) SEQPOINT_EACH(SEQPOINT_FIELD, __VA_ARGS__)
+// Counts of iterations.
 #define SEQPOINT_COUNT(name) \
-  SEQPOINT_FIELD(name);      \
+  SEQPOINT_FIELD(name)       \
   io.Require(static_cast<uint64_t>(value.name) <= static_cast<uint64_t>(kMaxIterations))
+#define SEQPOINT_COUNTS(...) SEQPOINT_EACH(SEQPOINT_COUNT, __VA_ARGS__)
 
 template <typename Io, typename Message>
-void VisitKey(Io& io, Key& value, Message* message) {
-  SEQPOINT_FIELD(first);
-  SEQPOINT_FIELD(second);
+void Visit(Io& io, Key& value, Message* message) {
+  SEQPOINT_FIELDS(first, second);
 }
 
-template <typename Io>
-void Visit(Io& io, KeyTime& value, engine::KeyTimeState* message) {
-  VisitKey(io, value.key, message);
-  SEQPOINT_FIELD(time_ns);
+template <typename Io, typename Message>
+void Visit(Io& io, KeyTime& value, Message* message) {
+  Visit(io, value.key, message);
+  SEQPOINT_FIELDS(time_ns);
   io.Require(IsTime(value.time_ns));
 }
 
-template <typename Io>
-void Visit(Io& io, KeyCount& value, engine::KeyCountState* message) {
-  VisitKey(io, value.key, message);
-  SEQPOINT_COUNT(count);
+template <typename Io, typename Message>
+void Visit(Io& io, KeyCount& value, Message* message) {
+  Visit(io, value.key, message);
+  SEQPOINT_COUNTS(count);
 }
 
-template <typename Io>
-void Visit(Io& io, std::pair<Key, KeyRecord>& entry, engine::KeyRecordState* message) {
-  VisitKey(io, entry.first, message);
-  const auto record = [&](KeyRecord& value) {
-    SEQPOINT_COUNT(iterations);
-    SEQPOINT_COUNT(untimed);
-    SEQPOINT_FIELD(recurrences);
-    io.Require(value.untimed <= value.iterations && value.recurrences >= 0);
-  };
-  const auto ordinary = [&](OrdinaryTimes& value) {
-    SEQPOINT_FIELD(count);
-    SEQPOINT_FIELD(mean_ns);
-    SEQPOINT_FIELD(m2);
-    SEQPOINT_FIELD(level);
-    SEQPOINT_FIELD(own_baseline);
-    io.Require(value.count >= 0 && value.m2 >= 0);
-    io.Require(value.count > 0 ? value.mean_ns > 0 && value.level > 0 : !value.own_baseline);
-  };
-  record(entry.second);
-  ordinary(entry.second.ordinary);
+template <typename Io, typename Message>
+void Visit(Io& io, OrdinaryTimes& value, Message* message) {
+  SEQPOINT_FIELDS(count, mean_ns, m2, level, own_baseline);
+  io.Require(value.count >= 0 && value.m2 >= 0);
+  io.Require(value.count > 0 ? value.mean_ns > 0 && value.level > 0 : !value.own_baseline);
 }
 
+template <typename Io, typename Message>
+void Visit(Io& io, KeyRecord& value, Message* message) {
+  SEQPOINT_COUNTS(iterations, untimed);
+  SEQPOINT_FIELDS(recurrences);
+  io.Require(value.untimed <= value.iterations && value.recurrences >= 0);
+  Visit(io, value.ordinary, message);
+}
+
+template <typename Io, typename Message>
+void Visit(Io& io, ColdIteration& value, Message* message) {
+  Visit(io, value.key, message);
+  SEQPOINT_FIELDS(time_ns, in_stretch);
+  io.Require(value.time_ns == 0 || IsTime(value.time_ns));
+}
+
+template <typename Io, typename Message>
+void Visit(Io& io, ClippedTimes& value, Message* message) {
+  SEQPOINT_FIELDS(count, mean_ns, m2, level, against, accepted, accepted_ns, excess_ns,
+                  excess_square, timed_before, clipped_before);
+  io.Require(value.count >= 1 && value.mean_ns > 0 && value.m2 >= 0 && value.level > 0);
+  io.Require(value.accepted >= 0 && value.accepted <= value.count);
+}
+
+// Entries of maps, in one message with their keys.
+template <typename Io, typename V, typename Message>
+void Visit(Io& io, std::pair<Key, V>& entry, Message* message) {
+  Visit(io, entry.first, message);
+  Visit(io, entry.second, message);
+}
 template <typename Io>
-void Visit(Io& io, IterationLog& value, engine::IterationLogState* message) {
-  SEQPOINT_COUNT(iterations);
-  SEQPOINT_COUNT(redone);
-  SEQPOINT_COUNT(untimed);
-  SEQPOINT_COUNT(distorted);
-  SEQPOINT_COUNT(measured);
-  SEQPOINT_COUNT(rejected);
-  SEQPOINT_COUNT(other_iterations);
-  SEQPOINT_FIELD(other_time_ns);
-  SEQPOINT_FIELD(observed_time_ns);
-  SEQPOINT_FIELD(newest);
-  SEQPOINT_FIELD(two_dimensional);
-  SEQPOINT_FIELD(exact_time_ns);
-  SEQPOINT_FIELD(rest_ns);
-  SEQPOINT_COUNT(overflow_untimed);
-  io.Map(value.keys.records(), kMaxKeys, message->mutable_keys());
-  io.Require(value.exact_time_ns >= 0 && value.rest_ns >= 0);
+void Visit(Io& io, std::pair<uint64_t, ColdIteration>& entry, engine::ColdIterationState* message) {
+  io.Number(entry.first, message->iteration(), [&](auto v) { message->set_iteration(v); });
+  Visit(io, entry.second, message);
+}
+
+template <typename Io, typename Message>
+void Visit(Io& io, IterationLog& value, Message* message) {
+  SEQPOINT_COUNTS(iterations, redone, untimed, distorted, measured, rejected, other_iterations,
+                  overflow_untimed);
+  SEQPOINT_FIELDS(other_time_ns, observed_time_ns, newest, two_dimensional, exact_time_ns, rest_ns);
+  io.Part(value.keys.records(), message->mutable_keys());
+  io.Require(value.exact_time_ns >= 0 && value.rest_ns >= 0 && value.keys.size() <= kMaxKeys);
   if constexpr (Io::kReads) {
     uint64_t iterations = 0;
     for (const auto& [key, record] : value.keys.records()) {
@@ -214,348 +241,239 @@ void Visit(Io& io, IterationLog& value, engine::IterationLogState* message) {
   }
 }
 
-template <typename Io>
-void Visit(Io& io, std::pair<uint64_t, ColdIteration>& entry, engine::ColdIterationState* message) {
-  io.Number(entry.first, message->iteration(), [&](auto v) { message->set_iteration(v); });
-  ColdIteration& value = entry.second;
-  VisitKey(io, value.key, message);
-  SEQPOINT_FIELD(time_ns);
-  SEQPOINT_FIELD(in_stretch);
-  io.Require(value.time_ns == 0 || IsTime(value.time_ns));
-}
-
-template <typename Io>
-void Visit(Io& io, ColdIterations& value, engine::ColdIterationsState* message) {
-  SEQPOINT_COUNT(count);
-  for (int list = 0; list < kLengthLists; ++list) {
-    if constexpr (!Io::kReads) message->add_lists();
-    io.Require(message->lists_size() == kLengthLists);
-    if (!io.ok()) return;
+template <typename Io, typename Message>
+void Visit(Io& io, ColdIterations& value, Message* message) {
+  SEQPOINT_COUNTS(count);
+  while (!Io::kReads && message->lists_size() < kLengthLists) message->add_lists();
+  io.Require(message->lists_size() == kLengthLists);
+  for (int list = 0; list < std::min(kLengthLists, message->lists_size()); ++list) {
     engine::LengthListState* lengths = message->mutable_lists(list);
     io.Counts(value.first_seen[list], lengths->mutable_seen(), lengths->mutable_seen_in());
     io.Counts(value.micro_batches[list], lengths->mutable_micro_batch(),
               lengths->mutable_micro_batches());
   }
-  io.Map(value.by_iteration, kLengthLists * kMaxKeys, message->mutable_cold());
-  SEQPOINT_FIELD(recurrence_ns);
-  SEQPOINT_FIELD(recurrences_timed);
-  SEQPOINT_FIELD(recurrences_untimed);
-  io.Numbers(value.measured_recurrences, kMaxNumbers, message->mutable_measured_recurrences());
-  SEQPOINT_FIELD(sums);
+  io.Part(value.by_iteration, message->mutable_cold());
+  SEQPOINT_FIELDS(recurrence_ns, recurrences_timed, recurrences_untimed, measured_recurrences,
+                  sums);
   io.Require(value.recurrence_ns >= 0 && value.recurrences_timed >= 0 &&
              value.recurrences_untimed >= 0);
+  io.Require(value.by_iteration.size() <= kLengthLists * kMaxKeys &&
+             value.measured_recurrences.size() <= kMaxNumbers);
 }
 
-template <typename Io>
-void Visit(Io& io, Quadratic& value, engine::QuadraticState* message) {
-  io.Doubles(value.scale.centre, 2, message->mutable_centre());
-  io.Doubles(value.scale.unit, 2, message->mutable_unit());
-  io.Number(value.scale.two_dimensional, message->two_dimensional(),
-            [&](auto v) { message->set_two_dimensional(v); });
-  io.Doubles(value.coefficients, kTerms, message->mutable_coefficients());
-  SEQPOINT_FIELD(floor);
+template <typename Io, typename Message>
+void Visit(Io& io, KeyScale& value, Message* message) {
+  SEQPOINT_FIELDS(centre, unit, two_dimensional);
+}
+
+template <typename Io, typename Message>
+void Visit(Io& io, Quadratic& value, Message* message) {
+  Visit(io, value.scale, message);
+  SEQPOINT_FIELDS(coefficients, floor);
   // As KeyScale::Of and Quadratic::Fit leave them.
   io.Require(value.scale.unit[0] >= 1e-3 && value.scale.unit[1] >= 1e-3 && value.floor >= 0.5);
 }
 
-template <typename Io>
-void Visit(Io& io, BlockTrace::Block& value, engine::BlockState* message) {
-  SEQPOINT_FIELD(count);
-  SEQPOINT_FIELD(time_ns);
-  SEQPOINT_FIELD(last);
-  io.Doubles(value.terms, kTerms, message->mutable_terms());
+template <typename Io, typename Message>
+void Visit(Io& io, BlockTrace::Block& value, Message* message) {
+  SEQPOINT_FIELDS(count, time_ns, last, terms);
 }
 
-template <typename Io>
-void Visit(Io& io, BlockTrace& trace, engine::BlockTraceState* message) {
+template <typename Io, typename Message>
+void Visit(Io& io, BlockTrace& trace, Message* message) {
   struct {
+    Key origin;
     double block_size;
-  } value = {trace.block_size()};
-  Key origin = trace.origin();
-  BlockTrace::Block open = trace.open();
-  std::vector<BlockTrace::Block> blocks(trace.blocks().begin(), trace.blocks().end());
-  VisitKey(io, origin, message->mutable_origin());
-  SEQPOINT_FIELD(block_size);
-  Visit(io, open, message->mutable_open());
-  io.List(blocks, BlockTrace::kMaxBlocks - 1, message->mutable_blocks());
-  io.Require(value.block_size >= 1);
-  for (const BlockTrace::Block& block : blocks) {
+    BlockTrace::Block open;
+    std::vector<BlockTrace::Block> blocks;
+  } value = {trace.origin(),
+             trace.block_size(),
+             trace.open(),
+             {trace.blocks().begin(), trace.blocks().end()}};
+  SEQPOINT_FIELDS(origin, block_size, open, blocks);
+  io.Require(value.block_size >= 1 && value.blocks.size() < BlockTrace::kMaxBlocks);
+  for (const BlockTrace::Block& block : value.blocks) {
     io.Require(block.count >= 1 && block.time_ns >= 0);
   }
-  if constexpr (Io::kReads) trace.Restore(origin, value.block_size, open, std::move(blocks));
+  if constexpr (Io::kReads) {
+    trace.Restore(value.origin, value.block_size, value.open, std::move(value.blocks));
+  }
 }
 
-template <typename Io>
-void Visit(Io& io, std::pair<Key, ClippedTimes>& entry, engine::ClippedTimesState* message) {
-  VisitKey(io, entry.first, message);
-  ClippedTimes& value = entry.second;
-  SEQPOINT_FIELD(count);
-  SEQPOINT_FIELD(mean_ns);
-  SEQPOINT_FIELD(m2);
-  SEQPOINT_FIELD(level);
-  SEQPOINT_FIELD(against);
-  SEQPOINT_FIELD(accepted);
-  SEQPOINT_FIELD(accepted_ns);
-  SEQPOINT_FIELD(excess_ns);
-  SEQPOINT_FIELD(excess_square);
-  SEQPOINT_FIELD(timed_before);
-  SEQPOINT_FIELD(clipped_before);
-  io.Require(value.count >= 1 && value.mean_ns > 0 && value.m2 >= 0 && value.level > 0);
-  io.Require(value.accepted >= 0 && value.accepted <= value.count);
-}
-
-template <typename Io>
-void Visit(Io& io, OutlierFilter& value, engine::OutlierFilterState* message) {
-  io.List(value.pending, 1024, message->mutable_pending());
-  SEQPOINT_FIELD(timed);
-  SEQPOINT_FIELD(next_curve_at);
+template <typename Io, typename Message>
+void Visit(Io& io, OutlierFilter& value, Message* message) {
   if (Io::kReads ? message->has_curve() : value.curve.has_value()) {
     if constexpr (Io::kReads) value.curve.emplace();
     Visit(io, *value.curve, message->mutable_curve());
   }
-  SEQPOINT_FIELD(outlier_threshold);
-  SEQPOINT_FIELD(clipping_threshold);
-  SEQPOINT_FIELD(clipped);
-  io.Map(value.clipped_times, kMaxKeys, message->mutable_clipped_times());
-  SEQPOINT_COUNT(stalls);
-  io.List(value.recent_stalls, 1024, message->mutable_recent_stalls());
-  SEQPOINT_FIELD(stall_rate);
-  SEQPOINT_FIELD(slow_excess_ns);
-  SEQPOINT_FIELD(slow_excess_square);
-  SEQPOINT_FIELD(regime_changes);
-  SEQPOINT_FIELD(level);
-  SEQPOINT_FIELD(level_sum);
-  SEQPOINT_FIELD(curve_level);
-  SEQPOINT_FIELD(accepted);
-  SEQPOINT_FIELD(previous_residual);
-  SEQPOINT_FIELD(residual_square);
-  SEQPOINT_FIELD(residual_product);
-  Visit(io, value.trace, message->mutable_trace());
+  SEQPOINT_COUNTS(stalls);
+  SEQPOINT_FIELDS(pending, timed, next_curve_at, outlier_threshold, clipping_threshold, clipped,
+                  clipped_times, recent_stalls, stall_rate, slow_excess_ns, slow_excess_square,
+                  regime_changes, level, level_sum, curve_level, accepted, previous_residual,
+                  residual_square, residual_product, trace);
   io.Require(value.slow_excess_square >= 0 && value.level > 0 && value.curve_level > 0);
+  io.Require(value.pending.size() <= 1024 && value.recent_stalls.size() <= 1024 &&
+             value.clipped_times.size() <= kMaxKeys);
 }
 
-template <typename Io>
-void Visit(Io& io, SampledTime& value, engine::SampledTimeState* message) {
-  VisitKey(io, value.key, message);
-  SEQPOINT_FIELD(time_ns);
-  SEQPOINT_FIELD(cold);
+template <typename Io, typename Message>
+void Visit(Io& io, SampledTime& value, Message* message) {
+  Visit(io, value.key, message);
+  SEQPOINT_FIELDS(time_ns, cold);
   io.Require(IsTime(value.time_ns));
 }
 
-template <typename Io>
-void Visit(Io& io, TimeSample& value, engine::TimeSampleState* message) {
-  io.List(value.times, TimeSample::kSize, message->mutable_times());
-  SEQPOINT_FIELD(seen);
-  SEQPOINT_FIELD(random_state);
+template <typename Io, typename Message>
+void Visit(Io& io, TimeSample& value, Message* message) {
+  SEQPOINT_FIELDS(times, seen, random_state);
+  io.Require(value.times.size() <= TimeSample::kSize);
 }
 
-template <typename Io>
-void Visit(Io& io, PlainTimes& value, engine::PlainTimesState* message) {
-  Visit(io, value.trace, message->mutable_trace());
-  SEQPOINT_FIELD(count);
-  SEQPOINT_FIELD(sum_ns);
-  SEQPOINT_FIELD(square);
+template <typename Io, typename Message>
+void Visit(Io& io, PlainTimes& value, Message* message) {
+  SEQPOINT_FIELDS(trace, count, sum_ns, square);
 }
 
-template <typename Io>
-void Visit(Io& io, Stretches& value, engine::StretchesState* message) {
-  SEQPOINT_COUNT(count);
-  SEQPOINT_COUNT(iterations);
-  Visit(io, value.trace, message->mutable_trace());
+template <typename Io, typename Message>
+void Visit(Io& io, Stretches& value, Message* message) {
+  SEQPOINT_COUNTS(count, iterations);
+  SEQPOINT_FIELDS(trace);
 }
 
 template <typename Io, typename Value, typename Message>
-void VisitKind(Io& io, Value& value, int last, Message* message) {
+void VisitKind(Io& io, Value& value, Value last, Message* message) {
   int kind = static_cast<int>(value);
   io.Number(kind, static_cast<int>(message->kind()), [&](int v) { message->set_kind(v); });
-  io.Require(kind <= last);
-  if constexpr (Io::kReads) value = static_cast<Value>(io.ok() ? kind : 0);
+  const bool known = kind >= 0 && kind <= static_cast<int>(last);
+  io.Require(known);
+  value = static_cast<Value>(known ? kind : 0);
 }
 
-template <typename Io>
-void Visit(Io& io, Horizon& value, engine::HorizonState* message) {
-  VisitKind(io, value.kind, static_cast<int>(Horizon::Kind::kDistribution), message);
-  SEQPOINT_COUNT(iterations);
-  io.List(value.histogram, kMaxKeys, message->mutable_histogram());
-  io.List(value.parts, kMaxKeys, message->mutable_parts());
-  SEQPOINT_FIELD(parts_certain);
+template <typename Io, typename Message>
+void Visit(Io& io, Horizon& value, Message* message) {
+  VisitKind(io, value.kind, Horizon::Kind::kDistribution, message);
+  SEQPOINT_COUNTS(iterations);
+  SEQPOINT_FIELDS(histogram, parts, parts_certain);
+  io.Require(value.histogram.size() <= kMaxKeys && value.parts.size() <= kMaxKeys);
 }
 
-template <typename Io>
-void Visit(Io& io, Measurement& value, engine::MeasurementState* message) {
-  SEQPOINT_FIELD(iteration);
-  VisitKey(io, value.key, message);
-  io.Doubles(value.values, kMaxValues, message->mutable_values());
+template <typename Io, typename Message>
+void Visit(Io& io, Measurement& value, Message* message) {
+  Visit(io, value.key, message);
+  SEQPOINT_FIELDS(iteration, values);
+  io.Require(value.values.size() <= kMaxValues);
 }
 
 template <typename Io>
 void Visit(Io& io, std::pair<uint32_t, std::vector<Measurement>>& entry,
            engine::SetState* message) {
   io.Number(entry.first, message->set(), [&](auto v) { message->set_set(v); });
-  io.List(entry.second, kMaxMeasurementsPerSet, message->mutable_measurements());
-  io.Require(!entry.second.empty());
+  io.Part(entry.second, message->mutable_measurements());
+  io.Require(!entry.second.empty() && entry.second.size() <= kMaxMeasurementsPerSet);
 }
 
-template <typename Io>
-void Visit(Io& io, Measurements& value, engine::MeasurementsState* message) {
+template <typename Io, typename Message>
+void Visit(Io& io, Measurements& value, Message* message) {
   std::vector<std::pair<uint32_t, std::vector<Measurement>>> sets(value.sets.begin(),
                                                                   value.sets.end());
-  io.List(sets, kMaxSets, message->mutable_sets());
+  io.Part(sets, message->mutable_sets());
   if constexpr (Io::kReads) value.sets.insert(sets.begin(), sets.end());
-  io.Numbers(value.spent, kMaxSpent, message->mutable_spent());
-  SEQPOINT_COUNT(used);
-  SEQPOINT_COUNT(refused);
+  SEQPOINT_FIELDS(spent);
+  SEQPOINT_COUNTS(used, refused);
+  io.Require(sets.size() <= kMaxSets && value.spent.size() <= kMaxSpent);
 }
 
-template <typename Io>
-void Visit(Io& io, PlannedSample& value, engine::PlannedSampleState* message) {
-  VisitKey(io, value.key, message->mutable_key());
-  SEQPOINT_FIELD(weight);
-  SEQPOINT_FIELD(stratum);
-  SEQPOINT_FIELD(begin);
-  SEQPOINT_FIELD(end);
-  SEQPOINT_FIELD(measurable);
-  SEQPOINT_FIELD(awaited);
-  VisitKey(io, value.low, message->mutable_low());
-  VisitKey(io, value.high, message->mutable_high());
+template <typename Io, typename Message>
+void Visit(Io& io, PlannedSample& value, Message* message) {
+  SEQPOINT_FIELDS(key, weight, stratum, begin, end, measurable, awaited, low, high);
 }
 
-template <typename Io>
-void Visit(Io& io, PlanBasis& value, engine::PlanState* message) {
+template <typename Io, typename Message>
+void Visit(Io& io, PlanBasis& value, Message* message) {
   constexpr size_t kMost = 1 << 16;  // samples; a budget has fewer
-  SEQPOINT_COUNT(iterations);
-  SEQPOINT_FIELD(horizon_version);
-  SEQPOINT_FIELD(points);
-  SEQPOINT_FIELD(sets);
-  SEQPOINT_FIELD(target_error);
-  SEQPOINT_FIELD(confidence);
-  SEQPOINT_FIELD(two_dimensional);
-  Visit(io, value.curve, message->mutable_curve());
-  io.List(value.samples, kMost, message->mutable_samples());
-  io.Doubles(value.benefit, kMost, message->mutable_benefit());
+  SEQPOINT_COUNTS(iterations);
+  SEQPOINT_FIELDS(horizon_version, points, sets, target_error, confidence, two_dimensional, curve,
+                  samples, benefit);
+  io.Require(value.samples.size() <= kMost && value.benefit.size() <= kMost);
   for (const PlannedSample& sample : value.samples) {
     io.Require(sample.stratum < value.benefit.size());
   }
 }
 
-template <typename Io>
-void Visit(Io& io, EngineState& value, engine::EngineState* message) {
+template <typename Io, typename Message>
+void Visit(Io& io, EngineState& value, Message* message) {
   if constexpr (!Io::kReads) message->set_complete(true);
   io.Require(message->complete());
-  Visit(io, value.log, message->mutable_log());
-  Visit(io, value.cold, message->mutable_cold());
-  Visit(io, value.filter, message->mutable_filter());
-  Visit(io, value.sample, message->mutable_sample());
-  Visit(io, value.plain, message->mutable_plain());
-  Visit(io, value.stretches, message->mutable_stretches());
-  Visit(io, value.horizon, message->mutable_horizon());
-  SEQPOINT_FIELD(horizon_version);
-  Visit(io, value.measurements, message->mutable_measurements());
+  SEQPOINT_FIELDS(log, cold, filter, sample, plain, stretches, horizon, horizon_version,
+                  measurements);
   if (Io::kReads ? message->has_plan() : value.plan.iterations >= 0) {
-    Visit(io, value.plan, message->mutable_plan());
+    SEQPOINT_FIELDS(plan);
   }
 }
 
-// Calls are stored as they were, what the engine refuses included.
-class CallReader : public Reader {
- public:
-  template <typename T, typename Set>
-  void Number(T& value, T stored, Set) {
-    value = stored;
-  }
-  template <typename T, typename Message>
-  void List(std::vector<T>& list, size_t, RepeatedPtrField<Message>* field) {
-    list.resize(field->size());
-    for (size_t i = 0; i < list.size(); ++i) {
-      Visit(*this, list[i], field->Mutable(static_cast<int>(i)));
-    }
-  }
-};
-
-template <typename Io>
-void Visit(Io& io, MicroBatch& value, engine::MicroBatchState* message) {
-  VisitKey(io, value.key, message);
-  VisitKind(io, value.kind, kMicroBatchKinds - 1, message);
+template <typename Io, typename Message>
+void Visit(Io& io, MicroBatch& value, Message* message) {
+  Visit(io, value.key, message);
+  VisitKind(io, value.kind, MicroBatch::Kind::kLast, message);
 }
 
-template <typename Io>
-void Visit(Io& io, IterationSample& value, engine::IterationCall* message) {
-  SEQPOINT_FIELD(iteration);
-  VisitKey(io, value.key, message);
-  SEQPOINT_FIELD(time_ns);
-  SEQPOINT_FIELD(rest_ns);
-  SEQPOINT_FIELD(distorted);
-  SEQPOINT_FIELD(measured);
-  SEQPOINT_FIELD(redone);
-  SEQPOINT_FIELD(cold);
-  SEQPOINT_FIELD(combined);
-  io.List(value.micro_batches, kMaxKeys, message->mutable_micro_batches());
-  VisitKind(io, value.phase, static_cast<int>(Phase::kOther), message);
+template <typename Io, typename Message>
+void Visit(Io& io, IterationSample& value, Message* message) {
+  Visit(io, value.key, message);
+  SEQPOINT_FIELDS(iteration, time_ns, rest_ns, distorted, measured, redone, cold, combined,
+                  micro_batches);
+  VisitKind(io, value.phase, Phase::kOther, message);
 }
 
-template <typename Io>
-void Visit(Io& io, StretchIteration& value, engine::StretchIterationState* message) {
-  SEQPOINT_FIELD(iteration);
-  VisitKey(io, value.key, message);
-  SEQPOINT_FIELD(cold);
+template <typename Io, typename Message>
+void Visit(Io& io, StretchIteration& value, Message* message) {
+  Visit(io, value.key, message);
+  SEQPOINT_FIELDS(iteration, cold);
 }
 
-template <typename Io>
-void Visit(Io& io, StretchCall& value, engine::StretchCall* message) {
-  io.List(value.iterations, kMaxStretch + 1, message->mutable_iterations());
-  SEQPOINT_FIELD(time_ns);
+template <typename Io, typename Message>
+void Visit(Io& io, StretchCall& value, Message* message) {
+  SEQPOINT_FIELDS(iterations, time_ns);
 }
 
-template <typename Io>
-void Visit(Io& io, MeasurementCall& value, engine::MeasurementCall* message) {
-  SEQPOINT_FIELD(set);
-  SEQPOINT_FIELD(iteration);
-  VisitKey(io, value.key, message);
-  if constexpr (Io::kReads) {
-    value.values.assign(message->values().begin(), message->values().end());
-  } else {
-    message->mutable_values()->Add(value.values.begin(), value.values.end());
-  }
+template <typename Io, typename Message>
+void Visit(Io& io, MeasurementCall& value, Message* message) {
+  Visit(io, value.key, message);
+  SEQPOINT_FIELDS(set, iteration, values);
 }
+
+// The message of a call of this kind.
+auto* MessageOf(const IterationSample&, engine::Call* call) { return call->mutable_iteration(); }
+auto* MessageOf(const StretchCall&, engine::Call* call) { return call->mutable_stretch(); }
+auto* MessageOf(const MeasurementCall&, engine::Call* call) { return call->mutable_measurement(); }
+auto* MessageOf(const Horizon&, engine::Call* call) { return call->mutable_horizon(); }
+auto* MessageOf(const PlanBasis&, engine::Call* call) { return call->mutable_plan(); }
 
 EngineCall DecodeCall(engine::Call& from, Reader& reader) {
-  CallReader as_it_was;
-  const auto decoded = [&](auto value, auto* message, auto& io) -> EngineCall {
-    Visit(io, value, message);
+  const auto decoded = [&](auto value, Reader& io) -> EngineCall {
+    Visit(io, value, MessageOf(value, &from));
     reader.Require(io.ok());
     return value;
   };
+  // These are stored as they were, what the engine refuses included.
+  Reader as_it_was(/*any=*/true);
   switch (from.kind_case()) {
     case engine::Call::kIteration:
-      return decoded(IterationSample(), from.mutable_iteration(), as_it_was);
+      return decoded(IterationSample(), as_it_was);
     case engine::Call::kStretch:
-      return decoded(StretchCall(), from.mutable_stretch(), as_it_was);
+      return decoded(StretchCall(), as_it_was);
     case engine::Call::kMeasurement:
-      return decoded(MeasurementCall(), from.mutable_measurement(), as_it_was);
+      return decoded(MeasurementCall(), as_it_was);
     case engine::Call::kHorizon:
-      return decoded(Horizon(), from.mutable_horizon(), reader);
+      return decoded(Horizon(), reader);
     case engine::Call::kPlan:
-      return decoded(PlanBasis(), from.mutable_plan(), reader);
+      return decoded(PlanBasis(), reader);
     case engine::Call::KIND_NOT_SET:
       break;
   }
   reader.Require(false);
   return IterationSample();
 }
-
-engine::IterationCall* MessageOf(const IterationSample&, engine::Call* call) {
-  return call->mutable_iteration();
-}
-engine::StretchCall* MessageOf(const StretchCall&, engine::Call* call) {
-  return call->mutable_stretch();
-}
-engine::MeasurementCall* MessageOf(const MeasurementCall&, engine::Call* call) {
-  return call->mutable_measurement();
-}
-engine::HorizonState* MessageOf(const Horizon&, engine::Call* call) {
-  return call->mutable_horizon();
-}
-engine::PlanState* MessageOf(const PlanBasis&, engine::Call* call) { return call->mutable_plan(); }
 
 }  // namespace
 
