@@ -4,22 +4,6 @@
 
 namespace seqpoint {
 
-KeyRecord* KeyTable::Insert(const Key& key) {
-  if (KeyRecord* record = Find(key)) return record;
-  if (records_.size() >= kMaxKeys) return nullptr;
-  return &records_.try_emplace(key).first->second;
-}
-
-KeyRecord* KeyTable::Find(const Key& key) {
-  const auto found = records_.find(key);
-  return found == records_.end() ? nullptr : &found->second;
-}
-
-const KeyRecord* KeyTable::Find(const Key& key) const {
-  const auto found = records_.find(key);
-  return found == records_.end() ? nullptr : &found->second;
-}
-
 std::vector<std::pair<Key, KeyRecord>> KeyTable::Sorted() const {
   std::vector<std::pair<Key, KeyRecord>> records(records_.begin(), records_.end());
   std::sort(records.begin(), records.end(),

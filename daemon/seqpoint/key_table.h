@@ -37,9 +37,15 @@ struct KeyRecord {
 class KeyTable {
  public:
   // Null: there is no room for another key.
-  KeyRecord* Insert(const Key& key);
-  KeyRecord* Find(const Key& key);
-  const KeyRecord* Find(const Key& key) const;
+  KeyRecord* Insert(const Key& key) {
+    const auto found = records_.find(key);
+    if (found != records_.end()) return &found->second;
+    return records_.size() < kMaxKeys ? &records_.try_emplace(key).first->second : nullptr;
+  }
+  const KeyRecord* Find(const Key& key) const {
+    const auto found = records_.find(key);
+    return found == records_.end() ? nullptr : &found->second;
+  }
   // `key` is in the table.
   KeyRecord& At(const Key& key) { return records_.find(key)->second; }
 
