@@ -7,7 +7,7 @@
 
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
-#include "daemon/seqpoint/start_up.h"
+#include "daemon/seqpoint/outliers.h"
 
 namespace seqpoint::queries {
 namespace {

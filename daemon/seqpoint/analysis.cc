@@ -10,7 +10,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "daemon/seqpoint/drift_estimate.h"
-#include "daemon/seqpoint/start_up.h"
+#include "daemon/seqpoint/outliers.h"
 #include "daemon/seqpoint/time_model.h"
 
 namespace seqpoint {
@@ -237,32 +237,16 @@ std::vector<KeyTimes> OthersOf(const CleanLog& clean, const std::vector<bool>& a
   return GroupByKey(keys, times);
 }
 
-Quadratic CurveOf(absl::Span<const KeyTimes> log) {
-  std::vector<Key> keys;
-  std::vector<double> means, counts;
-  for (const KeyTimes& g : log) {
-    keys.push_back(g.key);
-    means.push_back(g.mean);
-    counts.push_back(g.count);
-  }
-  return Quadratic::Fit(keys, means, counts);
-}
-
 // The first iterations with a length pay for algorithm search, compilation and the like. In a part
 // of a log, or one of every tenth iteration, they are as others, and stay.
 void SetFirstsApart(CleanLog& clean) {
   const size_t n = clean.log.size();
-  absl::flat_hash_set<int64_t> seen[2];
-  std::vector<bool> first(n), left_out = clean.apart;
-  for (size_t i = 0; i < n; ++i) {
-    const Key& key = clean.log.keys[i];
-    const bool new_first = seen[0].insert(key.first).second;
-    first[i] = seen[1].insert(key.second).second || new_first;
-    if (first[i]) left_out[i] = true;
-  }
+  const std::vector<bool> first = FirstsOf(clean.log.keys);
+  std::vector<bool> left_out = clean.apart;
+  for (size_t i = 0; i < n; ++i) left_out[i] = left_out[i] || first[i];
   const std::vector<KeyTimes> others = OthersOf(clean, left_out);
   if (others.empty()) return;
-  const Quadratic curve = CurveOf(others);
+  const Quadratic curve = CurveOfOthers(others, {});
   struct Moments {
     double count = 0, sum = 0, squares = 0;
     double mean() const { return sum / count; }
@@ -292,7 +276,7 @@ void SetFirstsApart(CleanLog& clean) {
 void GroupOthers(CleanLog& clean) {
   std::vector<KeyTimes> others = OthersOf(clean, clean.apart);
   const double noise = PooledNoise(others);
-  const Quadratic curve = CurveOf(others);
+  const Quadratic curve = CurveOfOthers(others, {});
   std::map<Key, double> count;
   for (size_t i = 0; i < clean.log.size(); ++i) {
     if (clean.apart[i]) count[clean.log.keys[i]] += 1;
@@ -320,6 +304,16 @@ void GroupOthers(CleanLog& clean) {
 }
 
 }  // namespace
+
+std::vector<bool> FirstsOf(absl::Span<const Key> keys) {
+  absl::flat_hash_set<int64_t> seen[2];
+  std::vector<bool> firsts;
+  for (const Key& key : keys) {
+    const bool new_first = seen[0].insert(key.first).second;
+    firsts.push_back(seen[1].insert(key.second).second || new_first);
+  }
+  return firsts;
+}
 
 CleanLog CleanUp(const RunLog& log) {
   std::vector<KeyTime> times;
@@ -438,14 +432,7 @@ Stationarity CheckStationarity(const RunLog& log, absl::Span<const KeyTimes> by_
     RunLog one{std::vector<Key>(log.size()), log.times, {}};
     return CheckStationarity(one, GroupByKey(one.keys, one.times), true);
   }
-  std::vector<Key> keys;
-  std::vector<double> means, counts;
-  for (const KeyTimes& g : by_key) {
-    keys.push_back(g.key);
-    means.push_back(g.mean);
-    counts.push_back(g.count);
-  }
-  const Quadratic curve = Quadratic::Fit(keys, means, counts);
+  const Quadratic curve = CurveOfOthers(by_key, {});
   BlockTrace trace;
   double square = 0, mean = 0, m2 = 0;
   for (size_t i = 0; i < log.size(); ++i) {

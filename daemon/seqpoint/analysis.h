@@ -31,6 +31,9 @@ struct RunLog {
   size_t size() const { return keys.size(); }
 };
 
+// Of each iteration, whether a length, a new value of either dimension, occurs for the first time.
+std::vector<bool> FirstsOf(absl::Span<const Key> keys);
+
 // A log that is fit to choose from, without start-up (FindStartUp).
 struct CleanLog {
   RunLog log;

@@ -38,29 +38,25 @@ KeyFit ExplainedBy(const EngineState& state, const TimeModel& model) {
 }
 
 Key ShortestKey(const KeyTable& keys, const Horizon& horizon) {
-  Key shortest = {INT64_MAX, INT64_MAX};
-  const auto add = [&](const Key& key) {
-    shortest = {std::min(shortest.first, key.first), std::min(shortest.second, key.second)};
-  };
+  KeyBox box;
   for (const auto& [key, record] : keys.records()) {
-    if (!keys.LengthUnknown(key)) add(key);
+    if (!keys.LengthUnknown(key)) box.Add(key);
   }
-  for (const KeyCount& k : horizon.histogram) add(k.key);
-  return shortest;
+  for (const KeyCount& k : horizon.histogram) box.Add(k.key);
+  return box.low;
 }
 
 TimeModel TimesTogether(const EngineState& state) {
   std::vector<Key> all;
   std::vector<double> counts;
-  Key lowest = {INT64_MAX, INT64_MAX}, highest;
+  KeyBox box;
   for (const auto& [key, record] : state.log.keys.Sorted()) {
     if (state.log.keys.LengthUnknown(key)) continue;
     all.push_back(key);
     counts.push_back(static_cast<double>(record.iterations));
-    lowest = {std::min(lowest.first, key.first), std::min(lowest.second, key.second)};
-    highest = {std::max(highest.first, key.first), std::max(highest.second, key.second)};
+    box.Add(key);
   }
-  return TimeModel::OfSums(state.stretches.trace, KeyScale::Of(all, counts), lowest, highest);
+  return TimeModel::OfSums(state.stretches.trace, KeyScale::Of(all, counts), box);
 }
 
 // Variance of the expected time over the past iterations.

@@ -25,19 +25,15 @@ struct ForecastRow {
 // Whether the past cannot come from the given histogram (in `remaining`). An expected distribution
 // need not hold every pair of lengths, only their range.
 bool MatchesBadly(absl::Span<const ForecastRow> rows, bool expected_only, double so_far) {
-  Key low = {INT64_MAX, INT64_MAX}, high;
+  KeyBox known;
   for (const ForecastRow& row : rows) {
-    if (row.remaining == 0) continue;
-    low = {std::min(low.first, row.key.first), std::min(low.second, row.key.second)};
-    high = {std::max(high.first, row.key.first), std::max(high.second, row.key.second)};
+    if (row.remaining != 0) known.Add(row.key);
   }
   double strangers = 0;
   for (const ForecastRow& row : rows) {
-    const bool within = low.first <= row.key.first && row.key.first <= high.first &&
-                        low.second <= row.key.second && row.key.second <= high.second;
     if (!expected_only) {
       strangers += std::max(0.0, row.past - row.remaining);
-    } else if (!within) {
+    } else if (!known.Contains(row.key)) {
       strangers += row.past;
     }
   }

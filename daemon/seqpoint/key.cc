@@ -131,20 +131,6 @@ KeyVerdict Judge(size_t n, double explained, double robust_variation) {
 
 }  // namespace
 
-std::string_view KeyVerdictName(KeyVerdict verdict) {
-  switch (verdict) {
-    case KeyVerdict::kTooFew:
-      return "too few iterations";
-    case KeyVerdict::kExplained:
-      return "explained";
-    case KeyVerdict::kNotExplained:
-      return "not explained";
-    case KeyVerdict::kTimeHardlyVaries:
-      return "time hardly varies";
-  }
-  return "unknown";
-}
-
 KeyFit FitKey(absl::Span<const Key> keys, absl::Span<const double> times_ns) {
   if (times_ns.size() < 2) return {};
   KeyFit fit;

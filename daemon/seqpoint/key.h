@@ -10,9 +10,9 @@
 #ifndef DAEMON_SEQPOINT_KEY_H_
 #define DAEMON_SEQPOINT_KEY_H_
 
+#include <algorithm>
 #include <compare>
 #include <cstdint>
-#include <string_view>
 #include <vector>
 
 #include "absl/types/span.h"
@@ -32,14 +32,26 @@ struct Key {
   }
 };
 
+// The keys between two, in each dimension.
+struct KeyBox {
+  Key low = {INT64_MAX, INT64_MAX}, high = {INT64_MIN, INT64_MIN};
+
+  void Add(const Key& key) {
+    low = {std::min(low.first, key.first), std::min(low.second, key.second)};
+    high = {std::max(high.first, key.first), std::max(high.second, key.second)};
+  }
+  bool Contains(const Key& key) const {
+    return low.first <= key.first && key.first <= high.first && low.second <= key.second &&
+           key.second <= high.second;
+  }
+};
+
 enum class KeyVerdict {
   kTooFew,            // fewer than 64 timed iterations: nothing is claimed
   kExplained,         // the key explains at least half of the variance of time
   kNotExplained,      // it does not: iterations are sampled plainly
   kTimeHardlyVaries,  // there is next to nothing to explain (robust variation below 3 %)
 };
-
-std::string_view KeyVerdictName(KeyVerdict verdict);
 
 struct KeyFit {
   KeyVerdict verdict = KeyVerdict::kTooFew;

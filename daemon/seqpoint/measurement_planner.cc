@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <map>
 #include <numeric>
 #include <tuple>
@@ -31,10 +30,6 @@ constexpr double kReserveUntil = 0.5;
 constexpr double kReserveIterations = 1000;
 // How much the first measurement of a stratum matters against its second.
 constexpr double kFirstOfStratum = 8;
-
-struct Box {
-  Key low, high;
-};
 
 // The values of one dimension, and which of them have occurred.
 class Axis {
@@ -140,8 +135,7 @@ std::vector<size_t> NearestWith(const std::vector<int>& counts) {
 }
 
 bool Contains(const PlannedSample& sample, const Key& key) {
-  return sample.low.first <= key.first && key.first <= sample.high.first &&
-         sample.low.second <= key.second && key.second <= sample.high.second;
+  return KeyBox{sample.low, sample.high}.Contains(key);
 }
 
 double OrderOf(const PlanBasis& basis, const Key& key) {
@@ -309,7 +303,7 @@ void RefreshPlan(EngineState& state, const PlanOptions& options,
 
   // Each group's box, and its key that will be met soonest.
   struct Place {
-    Box box = {{std::numeric_limits<int64_t>::max(), std::numeric_limits<int64_t>::max()}, {0, 0}};
+    KeyBox box;
     Key seed;
     double coming = 0;
     bool awaited = false;
@@ -319,10 +313,7 @@ void RefreshPlan(EngineState& state, const PlanOptions& options,
   for (const Member& member : members) {
     const Key& key = member.key;
     Place& place = places[group_of[i++]];
-    place.box.low = {std::min(place.box.low.first, key.first),
-                     std::min(place.box.low.second, key.second)};
-    place.box.high = {std::max(place.box.high.first, key.first),
-                      std::max(place.box.high.second, key.second)};
+    place.box.Add(key);
     const double coming = exact ? member.expected - member.seen : member.seen;
     const bool seen = cold_ordinary || (member.occurred[0] && member.occurred[1]);
     place.awaited |= exact && !seen;
@@ -357,7 +348,7 @@ void RefreshPlan(EngineState& state, const PlanOptions& options,
     sample.measurable = places[chosen].coming > 0;
     sample.awaited = !sample.measurable && awaited;
     if (sample.measurable) {
-      Box box = places[chosen].box;
+      KeyBox box = places[chosen].box;
       if (!plan.two_dimensional) {
         box = {places[s.first_group].box.low, places[s.last_group].box.high};
       }

@@ -51,23 +51,13 @@ class Lengths {
     for (int d = 0; d < (two_ ? 2 : 1); ++d) edges_[d] = Edges(own, others, d);
     for (const auto& [key, count] : own) {
       cells_.insert(CellOf(key));
-      low_ = {std::min(low_.first, key.first), std::min(low_.second, key.second)};
-      high_ = {std::max(high_.first, key.first), std::max(high_.second, key.second)};
+      box_.Add(key);
     }
   }
 
-  bool InRange(const Key& key) const {
-    return key.first >= low_.first && key.first <= high_.first && key.second >= low_.second &&
-           key.second <= high_.second;
-  }
-  const Key& low() const { return low_; }
-  const Key& high() const { return high_; }
-  Key InRangeOf(const Key& key) const {
-    return {std::clamp(key.first, low_.first, high_.first),
-            std::clamp(key.second, low_.second, high_.second)};
-  }
+  const KeyBox& box() const { return box_; }
   bool Has(const Key& key) const {
-    if (!InRange(key)) return false;
+    if (!box_.Contains(key)) return false;
     const auto [u, v] = CellOf(key);
     if (!two_) return cells_.contains({u, v});
     // Cells of two dimensions are many: at the rim of the cloud one of them may be empty by chance.
@@ -109,7 +99,7 @@ class Lengths {
   bool two_;
   std::vector<int64_t> edges_[2];
   std::set<std::pair<int, int>> cells_;
-  Key low_ = {INT64_MAX, INT64_MAX}, high_ = {INT64_MIN, INT64_MIN};
+  KeyBox box_;
 };
 
 // What an iteration of a length takes in a run: a parabola times the ratio of the bin of equally
@@ -185,9 +175,12 @@ class Curve {
   double DoubtAt(const Key& key, const Lengths& known) const {
     const double cost = (*this)(key);
     // Between its lengths the cost is between that of the next ones, which may be the ends.
-    const double rise = known.InRange(key) ? std::min(std::abs(cost - (*this)(known.low())),
-                                                      std::abs((*this)(known.high()) - cost))
-                                           : std::abs(cost - (*this)(known.InRangeOf(key)));
+    const auto [low, high] = known.box();
+    const double rise =
+        known.box().Contains(key)
+            ? std::min(std::abs(cost - (*this)(low)), std::abs((*this)(high)-cost))
+            : std::abs(cost - (*this)({std::clamp(key.first, low.first, high.first),
+                                       std::clamp(key.second, low.second, high.second)}));
     // The variance of a parabola's value that many deviations from the middle of its data.
     double distance = 0;
     for (int d = 0; d < 2; ++d) {
@@ -276,12 +269,7 @@ Prepared Prepare(const RunToCompare& run, bool with_lengths) {
   p.clean = CleanUp(run.log, none);
   p.ordinary.assign(run.log.size(), true);
   if (with_lengths) {
-    std::set<int64_t> seen[2];
-    std::vector<bool> first(run.log.size());
-    for (size_t i = 0; i < run.log.size(); ++i) {
-      const bool new_first = seen[0].insert(run.log.keys[i].first).second;
-      first[i] = seen[1].insert(run.log.keys[i].second).second || new_first;
-    }
+    const std::vector<bool> first = FirstsOf(run.log.keys);
     const auto firsts = static_cast<double>(std::count(first.begin(), first.end(), true));
     const bool apart = firsts <= kMostFirsts * static_cast<double>(run.log.size());
     for (size_t i = 0; i < run.log.size(); ++i) {

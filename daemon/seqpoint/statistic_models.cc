@@ -65,14 +65,14 @@ std::vector<StatisticModel> ModelsOf(const EngineState& state, const FittedModel
     factor_sum += factor[way];
     factor_square += factor[way] * factor[way];
   }
-  Key lowest = {INT64_MAX, INT64_MAX};
+  KeyBox measured_keys;
   double whole_value = 0, whole_expected = 0;
   for (size_t i = 0; i < measurements.size(); ++i) {
     const Measurement& m = measurements[i];
     const double value = values[i];
     const double level = mean + reliable * (levels[i].value - mean);
     const double expected = fitted.time.Expected(m.key);
-    lowest = {std::min(lowest.first, m.key.first), std::min(lowest.second, m.key.second)};
+    measured_keys.Add(m.key);
     whole_value += value;
     whole_expected += expected;
     if (!left_out.empty() && left_out[i]) continue;
@@ -86,8 +86,9 @@ std::vector<StatisticModel> ModelsOf(const EngineState& state, const FittedModel
   // Shorter iterations may run kernels of their own: what they take is less certain than their
   // time.
   const Key& shortest = fitted.shortest;
-  const auto below = ExpectedBelow(curve, lowest, shortest, fitted.time.Expected(shortest),
-                                   whole_value / whole_expected, kDoubtBelow);
+  const auto below =
+      ExpectedBelow(curve, measured_keys.low, shortest, fitted.time.Expected(shortest),
+                    whole_value / whole_expected, kDoubtBelow);
   if (below.has_value()) {
     for (auto& p : points) p.push_back(*below);
   }

@@ -14,7 +14,6 @@ namespace {
 
 constexpr int kMaxModelBins = 48;        // the smooth curve costs O(bins^3)
 constexpr size_t kMaxBaselineBins = 16;  // of keys that the curve misses
-constexpr int kNeighbours = 7;           // whose median a time is compared with
 // Fewer repeated iterations are nothing to hold cold iterations against; as many first
 // occurrences as below, few of which stand out, are ordinary all the same.
 constexpr double kMinRepeated = 5;
@@ -99,37 +98,6 @@ Quadratic CurveOfGroups(absl::Span<const KeyTimes> groups) {
 
 }  // namespace
 
-std::vector<bool> FindOutliers(absl::Span<const KeyTime> times) {
-  const int n = static_cast<int>(times.size());
-  std::vector<bool> outliers(n, false);
-  if (n < kNeighbours) return outliers;
-  Point mean = {1e-9, 1e-9};
-  for (const KeyTime& t : times) {
-    mean[0] += static_cast<double>(t.key.first) / n;
-    mean[1] += static_cast<double>(t.key.second) / n;
-  }
-  std::vector<std::pair<double, int>> order;
-  for (int i = 0; i < n; ++i) {
-    order.push_back({static_cast<double>(times[i].key.first) / mean[0] +
-                         static_cast<double>(times[i].key.second) / mean[1],
-                     i});
-  }
-  std::sort(order.begin(), order.end());
-  std::vector<double> deviations(n);
-  for (int i = 0; i < n; ++i) {
-    const int begin = std::clamp(i - kNeighbours / 2, 0, n - kNeighbours);
-    std::vector<double> near;
-    for (int k = begin; k < begin + kNeighbours; ++k)
-      near.push_back(times[order[k].second].time_ns);
-    const double time = times[order[i].second].time_ns;
-    const double median = Median(std::move(near));
-    deviations[i] = median > 0 ? std::abs(time / median - 1) : 0;
-  }
-  const double threshold = std::max(kOutlierShare, kOutlierDeviations * Median(deviations));
-  for (int i = 0; i < n; ++i) outliers[order[i].second] = deviations[i] > threshold;
-  return outliers;
-}
-
 Quadratic CurveOfOthers(absl::Span<const KeyTimes> times, absl::Span<const Key> own) {
   std::vector<KeyTimes> others;
   double all = 0, kept = 0;
@@ -171,21 +139,14 @@ void TimeModel::JudgeColdIterations(absl::Span<const ColdTime> cold, std::vector
     for (const ColdTime& f : cold) regular.push_back({f.time.key, 1, f.time.time_ns, 0});
     return;
   }
-  Key low = {INT64_MAX, INT64_MAX}, high;
-  for (const KeyTimes& g : regular) {
-    low = {std::min(low.first, g.key.first), std::min(low.second, g.key.second)};
-    high = {std::max(high.first, g.key.first), std::max(high.second, g.key.second)};
-  }
+  KeyBox box;
+  for (const KeyTimes& g : regular) box.Add(g.key);
   // Where there is hardly anything else, the first curve is one through cold iterations, and its
   // median tells the costly ones. Else they are judged first where the other times do not have to
   // be extrapolated.
   const bool alone = repeated < kMinRepeated;
   std::vector<bool> inside(n, true);
-  for (size_t i = 0; i < n && !alone; ++i) {
-    const Key& key = cold[i].time.key;
-    inside[i] = low.first <= key.first && key.first <= high.first && low.second <= key.second &&
-                key.second <= high.second;
-  }
+  for (size_t i = 0; i < n && !alone; ++i) inside[i] = box.Contains(cold[i].time.key);
   std::vector<bool> costly(n, false);
   std::vector<double> excess(n), warm_up_cost(n, 0.0), weight(n, alone ? 1.0 : 0.0);
   const auto with_cold = [&] {
@@ -447,13 +408,10 @@ TimeModel TimeModel::Fit(std::vector<KeyTimes> regular, absl::Span<const KeyTime
                       bin.time / bin.count,
                       bin.count});
   }
-  model.lowest = c.keys.front();
-  for (const Key& key : c.keys) {
-    model.lowest = {std::min(model.lowest.first, key.first),
-                    std::min(model.lowest.second, key.second)};
-  }
+  model.timed = KeyBox();
+  for (const Key& key : c.keys) model.timed.Add(key);
   const auto below =
-      ExpectedBelow(model.curve, model.lowest, shortest, model.Expected(shortest), 1, 1);
+      ExpectedBelow(model.curve, model.timed.low, shortest, model.Expected(shortest), 1, 1);
   if (below.has_value()) points.push_back(*below);
   model.smooth = CostCurve::Fit(std::move(points), model.curve.scale, model.noise);
   for (const KeyTime& t : stalls) {
@@ -464,8 +422,7 @@ TimeModel TimeModel::Fit(std::vector<KeyTimes> regular, absl::Span<const KeyTime
   return model;
 }
 
-TimeModel TimeModel::OfSums(const BlockTrace& times, const KeyScale& scale, const Key& lowest,
-                            const Key& highest) {
+TimeModel TimeModel::OfSums(const BlockTrace& times, const KeyScale& scale, const KeyBox& ran) {
   TimeModel model;
   std::vector<CurveSum> sums;
   const auto add = [&](const BlockTrace::Block& block) {
@@ -478,8 +435,7 @@ TimeModel TimeModel::OfSums(const BlockTrace& times, const KeyScale& scale, cons
   add(times.open());
   if (sums.empty()) return model;
   model.known = model.of_sums = true;
-  model.lowest = lowest;
-  model.highest = highest;
+  model.timed = ran;
   // First about a constant, then, as noise is relative, about what that finds.
   model.curve = CostCurve::FitSums(sums, scale, -1).AsQuadratic(scale);
   double time = 0, count = 0;
@@ -505,7 +461,7 @@ TimeModel TimeModel::OfSums(const BlockTrace& times, const KeyScale& scale, cons
 }
 
 double TimeModel::ShareOutside(absl::Span<const CurveTarget> targets) const {
-  const Point low = curve.scale(lowest), high = curve.scale(highest);
+  const Point low = curve.scale(timed.low), high = curve.scale(timed.high);
   double all = 0, outside = 0;
   for (const CurveTarget& t : targets) {
     const bool inside = low[0] <= t.point[0] && t.point[0] <= high[0] && low[1] <= t.point[1] &&

@@ -14,23 +14,11 @@
 #include "daemon/seqpoint/drift.h"
 #include "daemon/seqpoint/interval.h"
 #include "daemon/seqpoint/key.h"
+#include "daemon/seqpoint/outliers.h"
 #include "daemon/seqpoint/selection.h"
 #include "daemon/seqpoint/unseen_lengths.h"
 
 namespace seqpoint {
-
-struct KeyTime {
-  Key key;
-  double time_ns = 0;
-};
-
-// A time this far from what its neighbours take is a stall, not a measurement.
-inline constexpr double kOutlierShare = 0.5;
-inline constexpr double kOutlierDeviations = 10;  // median absolute deviations
-
-// Which of `times` lie beyond max(10 MAD, 50 %) of the median of the 7 nearest in length. None
-// where there are fewer than 7.
-std::vector<bool> FindOutliers(absl::Span<const KeyTime> times);
 
 // The quadratic without the keys that it is known to miss (in order), unless they are the most.
 Quadratic CurveOfOthers(absl::Span<const KeyTimes> times, absl::Span<const Key> own);
@@ -47,11 +35,10 @@ struct TimeModel {
   bool known = false;    // at least one time
   bool of_sums = false;  // most times are of several iterations together
   Quadratic curve;
-  Key lowest;            // that has a time, in each dimension
-  Key highest;           // likewise; of sums only
-  CostCurve smooth;      // about the curve
-  std::vector<Key> own;  // keys with a bin of their own in it, in order
-  double noise = 0;      // standard deviation of one iteration, relative, correlation included
+  KeyBox timed = {{}, {}};  // the keys that have a time; 0 without any
+  CostCurve smooth;         // about the curve
+  std::vector<Key> own;     // keys with a bin of their own in it, in order
+  double noise = 0;         // standard deviation of one iteration, relative, correlation included
 
   // Whether cold iterations cost more than later ones (algorithm search, compilation): all of them,
   // or those that open a bucket of lengths. While unknown, their times are not trusted. When
@@ -85,15 +72,13 @@ struct TimeModel {
                        absl::Span<const Key> own = {}, bool sums = false);
 
   // From times of several iterations together. The excess of cold and slow iterations is in the
-  // curve and in the noise: nothing shows it alone. `lowest`, `highest`: of the keys that ran, in
-  // each dimension.
-  static TimeModel OfSums(const BlockTrace& times, const KeyScale& scale, const Key& lowest,
-                          const Key& highest);
-  // The share of these targets that is shorter or longer than all that ran. OfSums only.
+  // curve and in the noise: nothing shows it alone. `ran`: the keys that ran.
+  static TimeModel OfSums(const BlockTrace& times, const KeyScale& scale, const KeyBox& ran);
+  // The share of these targets that is shorter or longer than all that ran.
   double ShareOutside(absl::Span<const CurveTarget> targets) const;
 
   // The curve, kept within bounds below the keys that have a time.
-  double Expected(const Key& key) const { return BoundedBelow(curve, lowest, key); }
+  double Expected(const Key& key) const { return BoundedBelow(curve, timed.low, key); }
   double At(const Key& key) const { return smooth.ValueAt(curve.scale(key), Expected(key)); }
   // Which of `own` it is.
   std::optional<int> BaselineBin(const Key& key) const;

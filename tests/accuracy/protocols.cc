@@ -14,6 +14,20 @@
 namespace seqpoint::accuracy {
 namespace {
 
+std::string_view KeyVerdictName(KeyVerdict verdict) {
+  switch (verdict) {
+    case KeyVerdict::kTooFew:
+      return "too few iterations";
+    case KeyVerdict::kExplained:
+      return "explained";
+    case KeyVerdict::kNotExplained:
+      return "not explained";
+    case KeyVerdict::kTimeHardlyVaries:
+      return "time hardly varies";
+  }
+  return "unknown";
+}
+
 constexpr int kPaperPoints = 10;
 constexpr int kPriorIterations = 50;
 constexpr int kWarmUp = 20;

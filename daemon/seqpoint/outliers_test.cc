@@ -1,4 +1,4 @@
-#include "daemon/seqpoint/start_up.h"
+#include "daemon/seqpoint/outliers.h"
 
 #include <numeric>
 
