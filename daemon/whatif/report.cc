@@ -146,29 +146,11 @@ struct Starts {
 }  // namespace
 
 const char* ShareName(Share share) {
-  switch (share) {
-    case Share::kKernel:
-      return "kernels";
-    case Share::kCopy:
-      return "copies";
-    case Share::kCommunication:
-      return "communication";
-    case Share::kLaunch:
-      return "launches";
-    case Share::kLane:
-      return "between GPU tasks";
-    case Share::kCall:
-      return "other CUDA calls";
-    case Share::kDataLoading:
-      return "data loading";
-    case Share::kCpu:
-      return "CPU between calls";
-    case Share::kOtherRank:
-      return "other ranks";
-    case Share::kCount:
-      break;
-  }
-  return "";
+  static constexpr const char* kNames[] = {
+      "kernels",          "copies",       "communication",     "launches",   "between GPU tasks",
+      "other CUDA calls", "data loading", "CPU between calls", "other ranks"};
+  static_assert(std::size(kNames) == static_cast<size_t>(Share::kCount));
+  return kNames[static_cast<size_t>(share)];
 }
 
 bool IsDataLoading(const std::string& label) {

@@ -26,13 +26,9 @@ class Parser {
 
   absl::StatusOr<Step> ParseStep() {
     Step step;
-    const Token* verb = line_->Peek();
-    const Verb* known = verb == nullptr || verb->quoted ? nullptr : Find(Verbs(), verb->text);
-    if (known == nullptr) {
-      return line_->Expected(absl::StrCat("one of ", List(Verbs())));
-    }
-    line_->Take();
-    step.verb = *known;
+    const Verb* verb = TakeWord(kVerbs);
+    if (verb == nullptr) return line_->Expected(absl::StrCat("one of ", List(kVerbs)));
+    step.verb = *verb;
     SEQPOINT_RETURN_IF_ERROR(Rest(&step));
     if (!line_->done()) return line_->Expected("the end of the step");
     return step;
@@ -40,75 +36,67 @@ class Parser {
 
  private:
   absl::Status Rest(Step* step) {
-    absl::Status status;
+    if (step->verb == Verb::kInsert) return ParseInsert(step);
+    if (step->verb == Verb::kFuse) step->chains = line_->Take("chains", "of");
+    SEQPOINT_RETURN_IF_ERROR(ParseSelection(&step->selection));
     switch (step->verb) {
       case Verb::kScale:
-        status = ParseSelection(&step->selection);
-        if (!status.ok()) return status;
         if (!line_->Take("by")) return line_->Expected("\"by FACTOR\"");
         return ParseAmount(Unit::kNumber, &step->amount);
       case Verb::kSet:
-        status = ParseSelection(&step->selection);
-        if (!status.ok()) return status;
         if (!line_->Take("to")) return line_->Expected("\"to TIME\"");
         return ParseAmount(Unit::kTime, &step->amount);
-      case Verb::kRemove:
-      case Verb::kCapture:
-        return ParseSelection(&step->selection);
-      case Verb::kInsert:
-        return ParseInsert(step);
       case Verb::kFuse:
-        step->chains = line_->Take("chains", "of");
-        status = ParseSelection(&step->selection);
-        if (!status.ok()) return status;
         if (!line_->Take("into")) return line_->Expected("\"into \"NAME\"\"");
-        status = ParseName(&step->name);
+        SEQPOINT_RETURN_IF_ERROR(ParseName(&step->name));
         step->longest = line_->Take("of", "longest");
-        return status;
+        return absl::OkStatus();
       case Verb::kReschedule:
-        status = ParseSelection(&step->selection);
-        if (!status.ok()) return status;
         step->first = line_->Take("first");
         if (step->first || line_->Take("by", "need")) return absl::OkStatus();
         return line_->Expected("\"first\" or \"by need\"");
+      default:
+        return absl::OkStatus();
     }
-    return absl::OkStatus();
   }
 
   absl::Status ParseInsert(Step* step) {
-    const Token* token = line_->Peek();
-    const Made* made = token == nullptr || token->quoted ? nullptr : Find(Mades(), token->text);
-    if (made != nullptr) {
-      step->made = *made;
-      line_->Take();
-    }
-    absl::Status status = ParseName(&step->name);
-    if (!status.ok()) return status;
+    if (const Made* made = TakeWord(kMades); made != nullptr) step->made = *made;
+    SEQPOINT_RETURN_IF_ERROR(ParseName(&step->name));
     if (!line_->Take("of")) return line_->Expected("\"of TIME\"");
-    status = ParseAmount(Unit::kTime, &step->amount);
-    if (!status.ok()) return status;
+    SEQPOINT_RETURN_IF_ERROR(ParseAmount(Unit::kTime, &step->amount));
     const bool call = step->made == Made::kCall;
     const bool own = !call && line_->Take("into");
-    if (own) status = ParseName(&step->lane);
-    if (!status.ok()) return status;
+    if (own) {
+      SEQPOINT_RETURN_IF_ERROR(ParseName(&step->lane));
+    }
     (own ? step->with : step->before) = line_->Take(own ? "with" : "before");
     if (!step->with && !step->before && (call || !line_->Take("after"))) {
       return line_->Expected(own    ? "\"after\" or \"with\""
                              : call ? "\"before\""
                                     : "\"before\" or \"after\"");
     }
-    status = ParseSelection(&step->selection);
-    if (status.ok() && own && line_->Take("sharing")) {
-      status = ParseAmount(Unit::kBytes, &step->shared.emplace());
-      if (status.ok() && line_->Take("in")) {
-        status = ParseAmount(Unit::kBytes, &step->transfer.emplace());
+    SEQPOINT_RETURN_IF_ERROR(ParseSelection(&step->selection));
+    if (own && line_->Take("sharing")) {
+      SEQPOINT_RETURN_IF_ERROR(ParseAmount(Unit::kBytes, &step->shared.emplace()));
+      if (line_->Take("in")) {
+        SEQPOINT_RETURN_IF_ERROR(ParseAmount(Unit::kBytes, &step->transfer.emplace()));
       }
     }
-    if (status.ok() && own && line_->Take("needed", "by")) {
-      status = ParseSelection(&step->needed_by.emplace());
-      step->reversed = status.ok() && line_->Take("in", "reverse");
+    if (own && line_->Take("needed", "by")) {
+      SEQPOINT_RETURN_IF_ERROR(ParseSelection(&step->needed_by.emplace()));
+      step->reversed = line_->Take("in", "reverse");
     }
-    return status;
+    return absl::OkStatus();
+  }
+
+  // The meaning of the next token, which is taken; nullptr: it is none of these words.
+  template <typename Words>
+  auto TakeWord(const Words& words) -> decltype(Find(words, "")) {
+    const Token* token = line_->Peek();
+    const auto* meaning = token == nullptr || token->quoted ? nullptr : Find(words, token->text);
+    if (meaning != nullptr) line_->Take();
+    return meaning;
   }
 
   absl::Status ParseName(std::string* name) {
@@ -121,11 +109,8 @@ class Parser {
   }
 
   absl::Status ParseSelection(Selection* selection) {
-    const Token* token = line_->Peek();
-    const Target* target =
-        token == nullptr || token->quoted ? nullptr : Find(Targets(), token->text);
-    if (target == nullptr) return line_->Expected(absl::StrCat("one of ", List(Targets())));
-    line_->Take();
+    const Target* target = TakeWord(kTargets);
+    if (target == nullptr) return line_->Expected(absl::StrCat("one of ", List(kTargets)));
     selection->target = *target;
     if (!line_->Take("where")) return absl::OkStatus();
     do {
@@ -136,29 +121,27 @@ class Parser {
   }
 
   absl::Status ParseCondition(Condition* condition) {
-    const Token* token = line_->Peek();
-    const Field* field = token == nullptr || token->quoted ? nullptr : Find(Fields(), token->text);
-    if (field == nullptr) return line_->Expected(absl::StrCat("one of ", List(Fields())));
-    line_->Take();
+    const Field* field = TakeWord(kFields);
+    if (field == nullptr) return line_->Expected(absl::StrCat("one of ", List(kFields)));
     condition->field = *field;
     if (*field == Field::kCounter) {
       SEQPOINT_RETURN_IF_ERROR(ParseName(&condition->text));
     }
-    token = line_->Peek();
-    const Compare* compare = token == nullptr ? nullptr : Find(Compares(), token->text);
-    if (compare == nullptr) return line_->Expected(absl::StrCat("one of ", List(Compares())));
+    const Token* token = line_->Peek();
+    const Compare* compare = token == nullptr ? nullptr : Find(kCompares, token->text);
+    if (compare == nullptr) return line_->Expected(absl::StrCat("one of ", List(kCompares)));
     const bool ordered = *compare == Compare::kLess || *compare == Compare::kGreater;
     const bool matches = *compare == Compare::kMatches || *compare == Compare::kMatchesNot;
     const bool text = IsText(*field);
     if (text ? ordered : matches) {
-      return line_->Wrong(absl::StrCat(WordOf(Fields(), *field),
+      return line_->Wrong(absl::StrCat(WordOf(kFields, *field),
                                        text ? " is text: " : " is no text: ", token->text,
                                        " does not compare it"));
     }
     const bool word = *field == Field::kBound || *field == Field::kPhase;
     if (word && ordered) {
       return line_->Wrong(
-          absl::StrCat(WordOf(Fields(), *field), " is ", WordsOf(*field), ": it has no order"));
+          absl::StrCat(WordOf(kFields, *field), " is ", WordsOf(*field), ": it has no order"));
     }
     line_->Take();
     condition->compare = *compare;
@@ -181,7 +164,7 @@ class Parser {
       condition->text = line_->Take()->text;
       return absl::OkStatus();
     }
-    const absl::StatusOr<double> number = ParseNumber(token->text, UnitsOf(*field));
+    const absl::StatusOr<double> number = ParseNumber(token->text, UnitsOf(UnitOf(*field)));
     if (!number.ok()) return line_->Wrong(std::string(number.status().message()));
     condition->number = *number;
     line_->Take();
@@ -230,8 +213,8 @@ class Parser {
       return line_->Wrong(absl::StrCat("\"", text, "\" has a unit where none belongs"));
     }
     if (amount.operation == 0 && amount.first.function.empty() && *powers == std::pair(0, 0)) {
-      return line_->Wrong(absl::StrCat("\"", text, "\" needs one of the units ",
-                                       List(wanted == Unit::kBytes ? ByteUnits() : TimeUnits())));
+      return line_->Wrong(
+          absl::StrCat("\"", text, "\" needs one of the units ", List(UnitsOf(wanted))));
     }
     return line_->Wrong(absl::StrCat("\"", text, "\" is not ", UnitInWords(wanted),
                                      wanted == Unit::kTime ? "; bytes/2GB/s would be one" : ""));
@@ -253,7 +236,7 @@ class Parser {
     }
     std::string text = token->text;
     line_->Take();
-    if (Find(ByteUnits(), SplitUnit(text).second) != nullptr && line_->Take("/", "s")) text += "/s";
+    if (Find(kByteUnits, SplitUnit(text).second) != nullptr && line_->Take("/", "s")) text += "/s";
     absl::StatusOr<Amount::Term> quantity = ParseQuantity(text);
     if (!quantity.ok()) return line_->Wrong(std::string(quantity.status().message()));
     *term = *std::move(quantity);
@@ -290,7 +273,7 @@ absl::StatusOr<Request> ParseRequest(std::string_view text) {
   }
   if (request.steps.empty()) {
     return absl::InvalidArgumentError(
-        absl::StrCat("a what-if needs a step; steps begin with ", List(Verbs())));
+        absl::StrCat("a what-if needs a step; steps begin with ", List(kVerbs)));
   }
   return request;
 }

@@ -20,9 +20,8 @@ std::string TermText(const Amount::Term& term) {
 }
 
 std::string InsertText(const Step& step) {
-  std::string text =
-      absl::StrCat(step.made == Made::kKernel ? "" : WordOf(Mades(), step.made) + " ",
-                   Quoted(step.name), " of ", FormatAmount(step.amount));
+  std::string text = absl::StrCat(step.made == Made::kKernel ? "" : WordOf(kMades, step.made) + " ",
+                                  Quoted(step.name), " of ", FormatAmount(step.amount));
   if (!step.lane.empty()) absl::StrAppend(&text, " into ", Quoted(step.lane));
   absl::StrAppend(&text,
                   step.before ? " before "
@@ -56,12 +55,12 @@ std::string FormatAmount(const Amount& amount) {
 }
 
 std::string FormatSelection(const Selection& selection) {
-  std::string text = WordOf(Targets(), selection.target);
+  std::string text = WordOf(kTargets, selection.target);
   for (size_t i = 0; i < selection.conditions.size(); ++i) {
     const Condition& condition = selection.conditions[i];
-    absl::StrAppend(&text, i == 0 ? " where " : " and ", WordOf(Fields(), condition.field), " ",
+    absl::StrAppend(&text, i == 0 ? " where " : " and ", WordOf(kFields, condition.field), " ",
                     condition.field == Field::kCounter ? Quoted(condition.text) + " " : "",
-                    WordOf(Compares(), condition.compare), " ");
+                    WordOf(kCompares, condition.compare), " ");
     if (!condition.parameter.empty()) {
       absl::StrAppend(&text, "$", condition.parameter);
     } else if (IsText(condition.field)) {
@@ -69,9 +68,7 @@ std::string FormatSelection(const Selection& selection) {
     } else if (condition.field == Field::kBound || condition.field == Field::kPhase) {
       text += condition.text;
     } else {
-      text += QuantityText(condition.number, condition.field == Field::kDuration ? Unit::kTime
-                                             : condition.field == Field::kBytes  ? Unit::kBytes
-                                                                                 : Unit::kNumber);
+      text += QuantityText(condition.number, UnitOf(condition.field));
     }
   }
   return text;
@@ -80,7 +77,7 @@ std::string FormatSelection(const Selection& selection) {
 std::string FormatRequest(const Request& request) {
   std::string text;
   for (const Step& step : request.steps) {
-    absl::StrAppend(&text, WordOf(Verbs(), step.verb), " ");
+    absl::StrAppend(&text, WordOf(kVerbs, step.verb), " ");
     switch (step.verb) {
       case Verb::kScale:
         absl::StrAppend(&text, FormatSelection(step.selection), " by ", FormatAmount(step.amount));

@@ -12,12 +12,6 @@
 namespace seqpoint::whatif {
 namespace {
 
-// Bytes per nanosecond.
-const Words<double>& RateUnits() {
-  static const auto* words =
-      new Words<double>{{"B/s", 1e-9}, {"KB/s", 1e-6}, {"MB/s", 1e-3}, {"GB/s", 1}, {"TB/s", 1e3}};
-  return *words;
-}
 // The shortest text that reads as the same number.
 std::string NumberText(double number) {
   for (int digits = 6; digits < 17; ++digits) {
@@ -28,35 +22,13 @@ std::string NumberText(double number) {
   return absl::StrFormat("%.17g", number);
 }
 
-// Uses the largest unit that leaves a short number; `units` ascend.
-std::string WithUnit(double number, const Words<double>& units) {
-  for (size_t i = units.size(); i-- > 0;) {
-    const double factor = units[i].second;
-    const std::string text = absl::StrFormat("%g", number / factor);
-    double back = 0;
-    if (number >= factor && absl::SimpleAtod(text, &back) && back * factor == number) {
-      return text + units[i].first;
-    }
-  }
-  return NumberText(number) + WordOf(units, 1.0);
-}
-
 }  // namespace
 
-const Words<double>& TimeUnits() {
-  static const auto* words = new Words<double>{{"ns", 1}, {"us", 1e3}, {"ms", 1e6}, {"s", 1e9}};
-  return *words;
-}
-const Words<double>& ByteUnits() {
-  static const auto* words =
-      new Words<double>{{"B", 1},     {"KB", 1e3},   {"MB", 1e6},      {"GB", 1e9},
-                        {"TB", 1e12}, {"KiB", 1024}, {"MiB", 1048576}, {"GiB", 1073741824}};
-  return *words;
-}
-
-const Words<double>& UnitsOf(Field field) {
-  static const auto* none = new Words<double>;
-  return field == Field::kDuration ? TimeUnits() : field == Field::kBytes ? ByteUnits() : *none;
+Units UnitsOf(Unit unit) {
+  return unit == Unit::kTime    ? Units(kTimeUnits)
+         : unit == Unit::kBytes ? Units(kByteUnits)
+         : unit == Unit::kRate  ? Units(kRateUnits)
+                                : Units();
 }
 
 std::pair<std::string, std::string> SplitUnit(const std::string& text) {
@@ -71,7 +43,7 @@ std::pair<std::string, std::string> SplitUnit(const std::string& text) {
   return {text.substr(0, unit), text.substr(unit)};
 }
 
-absl::StatusOr<double> ParseNumber(const std::string& text, const Words<double>& units) {
+absl::StatusOr<double> ParseNumber(const std::string& text, Units units) {
   const auto [digits, unit] = SplitUnit(text);
   double number = 0;
   if (!absl::SimpleAtod(digits, &number) || !std::isfinite(number) || number < 0) {
@@ -94,54 +66,36 @@ absl::StatusOr<Amount::Term> ParseQuantity(std::string_view text) {
   }
   const std::string unit = SplitUnit(word).second;
   Amount::Term term;
-  const Words<double>* units = nullptr;
-  if (Find(TimeUnits(), unit) != nullptr) {
-    term.unit = Unit::kTime;
-    units = &TimeUnits();
-  } else if (Find(ByteUnits(), unit) != nullptr) {
-    term.unit = Unit::kBytes;
-    units = &ByteUnits();
-  } else if (Find(RateUnits(), unit) != nullptr) {
-    term.unit = Unit::kRate;
-    units = &RateUnits();
+  for (const Unit each : {Unit::kTime, Unit::kBytes, Unit::kRate}) {
+    if (Find(UnitsOf(each), unit) != nullptr) term.unit = each;
   }
-  if (units == nullptr && !unit.empty() && unit.size() < word.size()) {
+  if (term.unit == Unit::kNumber && !unit.empty() && unit.size() < word.size()) {
     return absl::InvalidArgumentError(absl::StrCat("\"", word, "\": there is no unit \"", unit,
-                                                   "\"; there are ", List(TimeUnits()), ", ",
-                                                   List(ByteUnits()), ", ", List(RateUnits())));
+                                                   "\"; there are ", List(kTimeUnits), ", ",
+                                                   List(kByteUnits), ", ", List(kRateUnits)));
   }
-  SEQPOINT_ASSIGN_OR_RETURN(const double number,
-                            ParseNumber(word, units == nullptr ? Words<double>() : *units));
-  term.number = number;
+  SEQPOINT_ASSIGN_OR_RETURN(term.number, ParseNumber(word, UnitsOf(term.unit)));
   return term;
 }
 
 std::string QuantityText(double number, Unit unit) {
-  switch (unit) {
-    case Unit::kTime:
-      return WithUnit(number, TimeUnits());
-    case Unit::kBytes:
-      return WithUnit(number, ByteUnits());
-    case Unit::kRate:
-      return WithUnit(number, RateUnits());
-    case Unit::kNumber:
-      break;
+  const Units units = UnitsOf(unit);
+  for (size_t i = units.size(); i-- > 0;) {
+    const double factor = units[i].second;
+    const std::string text = absl::StrFormat("%g", number / factor);
+    double back = 0;
+    if (number >= factor && absl::SimpleAtod(text, &back) && back * factor == number) {
+      return text + units[i].first;
+    }
   }
-  return NumberText(number);
+  return NumberText(number) + WordOf(units, 1.0);
 }
 
 const char* UnitInWords(Unit unit) {
-  switch (unit) {
-    case Unit::kTime:
-      return "a time such as 10us";
-    case Unit::kBytes:
-      return "a number of bytes such as 25MB";
-    case Unit::kRate:
-      return "a rate such as 2GB/s";
-    case Unit::kNumber:
-      break;
-  }
-  return "a number";
+  return unit == Unit::kTime    ? "a time such as 10us"
+         : unit == Unit::kBytes ? "a number of bytes such as 25MB"
+         : unit == Unit::kRate  ? "a rate such as 2GB/s"
+                                : "a number";
 }
 
 }  // namespace seqpoint::whatif

@@ -29,8 +29,5 @@ bool IsProduct(const std::string& kernel) {
   const re2::StringPiece text(name.data(), name.size());
   return RE2::PartialMatch(text, *products) && !RE2::PartialMatch(text, *helpers);
 }
-Bound BoundByRule(const std::string& kernel, int64_t duration_ns) {
-  return IsProduct(kernel) ? Bound::kCompute : BoundByTime(duration_ns);
-}
 
 }  // namespace seqpoint::whatif

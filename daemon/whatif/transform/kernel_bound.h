@@ -25,8 +25,7 @@ struct Bounds : std::map<std::string, Bound> {
 
 // Matrix products and convolutions are bound by compute, the rest by memory (Daydream, Zhu et al.,
 // ATC 2020, section 5.1), and a kernel that lasts no longer than an empty one by latency.
-Bound BoundByRule(const std::string& kernel, int64_t duration_ns);
-
+//
 // Matrix products, convolutions, attention and persistent recurrent layers, as cuBLAS, cuDNN,
 // CUTLASS, rocBLAS (Cijk_...), MIOpen, Composable Kernel and Triton name them.
 bool IsProduct(const std::string& kernel);
