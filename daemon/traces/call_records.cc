@@ -1,6 +1,7 @@
 #include "daemon/traces/call_records.h"
 
 #include <algorithm>
+#include <iterator>
 
 #include "absl/container/flat_hash_map.h"
 
@@ -11,52 +12,15 @@ using abi::Op;
 using trace::CallKind;
 using trace::WorkKind;
 
-Op OpOf(CallKind kind) {
-  switch (kind) {
-    case CallKind::kLaunch:
-      return Op::kLaunch;
-    case CallKind::kGraphLaunch:
-      return Op::kGraphLaunch;
-    case CallKind::kCopy:
-      return Op::kCopyOther;
-    case CallKind::kMemset:
-      return Op::kMemset;
-    case CallKind::kStreamSync:
-      return Op::kStreamSync;
-    case CallKind::kEventSync:
-      return Op::kEventSync;
-    case CallKind::kContextSync:
-      return Op::kContextSync;
-    case CallKind::kEventRecord:
-      return Op::kEventRecord;
-    case CallKind::kStreamWait:
-      return Op::kStreamWait;
-    case CallKind::kOther:
-      break;
-  }
-  return Op::kNone;
-}
-
-Op OpOf(WorkKind kind) {
-  switch (kind) {
-    case WorkKind::kCopyH2D:
-      return Op::kCopyH2D;
-    case WorkKind::kCopyD2H:
-      return Op::kCopyD2H;
-    case WorkKind::kCopyD2D:
-      return Op::kCopyD2D;
-    case WorkKind::kCopyOther:
-      return Op::kCopyOther;
-    case WorkKind::kMemset:
-      return Op::kMemset;
-    case WorkKind::kGraph:
-      return Op::kGraphLaunch;
-    case WorkKind::kKernel:
-    case WorkKind::kCollective:
-      break;
-  }
-  return Op::kLaunch;
-}
+// By CallKind.
+constexpr Op kOpOfCall[] = {Op::kNone,        Op::kLaunch,     Op::kGraphLaunch, Op::kCopyOther,
+                            Op::kMemset,      Op::kStreamSync, Op::kEventSync,   Op::kContextSync,
+                            Op::kEventRecord, Op::kStreamWait};
+static_assert(std::size(kOpOfCall) == static_cast<size_t>(CallKind::kStreamWait) + 1);
+// By WorkKind.
+constexpr Op kOpOfWork[] = {Op::kLaunch,  Op::kLaunch,    Op::kCopyH2D, Op::kCopyD2H,
+                            Op::kCopyD2D, Op::kCopyOther, Op::kMemset,  Op::kGraphLaunch};
+static_assert(std::size(kOpOfWork) == static_cast<size_t>(WorkKind::kGraph) + 1);
 
 void Describe(const trace::Work& work, abi::CallRecord* call) {
   call->op = static_cast<uint8_t>(OpOf(work.kind));
@@ -76,6 +40,8 @@ void Describe(const trace::Work& work, abi::CallRecord* call) {
 }
 
 }  // namespace
+
+abi::Op OpOf(WorkKind kind) { return kOpOfWork[static_cast<size_t>(kind)]; }
 
 CallRecords ToCallRecords(const trace::Trace& trace) {
   CallRecords result;
@@ -98,7 +64,7 @@ CallRecords ToCallRecords(const trace::Trace& trace) {
   });
   for (const trace::Call* recorded : calls) {
     abi::CallRecord call{};
-    call.op = static_cast<uint8_t>(OpOf(recorded->kind));
+    call.op = static_cast<uint8_t>(kOpOfCall[static_cast<size_t>(recorded->kind)]);
     call.api_ns = static_cast<uint64_t>(recorded->begin_ns);
     call.thread_id = recorded->thread;
     call.correlation_id = static_cast<uint32_t>(recorded->correlation);

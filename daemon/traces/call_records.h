@@ -24,6 +24,9 @@ struct CallRecords {
   std::vector<std::pair<uint32_t, uint64_t>> gpu_starts;  // correlation id, ns
 };
 
+// The operation of a call that causes such work.
+abi::Op OpOf(trace::WorkKind kind);
+
 CallRecords ToCallRecords(const trace::Trace& trace);
 
 }  // namespace seqpoint::traces

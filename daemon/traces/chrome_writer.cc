@@ -64,19 +64,6 @@ const char* SyncName(CallKind kind) {
   }
 }
 
-const char* CopyKindName(WorkKind kind) {
-  switch (kind) {
-    case WorkKind::kCopyH2D:
-      return "HtoD";
-    case WorkKind::kCopyD2H:
-      return "DtoH";
-    case WorkKind::kCopyD2D:
-      return "DtoD";
-    default:
-      return nullptr;
-  }
-}
-
 bool IsKernel(WorkKind kind) {
   return kind == WorkKind::kKernel || kind == WorkKind::kCollective || kind == WorkKind::kGraph;
 }
@@ -119,9 +106,9 @@ std::string WorkFields(const trace::Work& work, const trace::Stream& stream,
     return fields;
   }
   add("bytes", work.bytes);
-  const char* kind = CopyKindName(work.kind);
-  if (kind != nullptr && CopyKindOf(name) != work.kind) {
-    add("kind", absl::StrCat("\"", kind, "\""));
+  const std::string direction(CopyDirection(work.kind));
+  if (!direction.empty() && CopyKindOf(name) != work.kind) {
+    add("kind", absl::StrCat("\"", direction, "\""));
   }
   if (work.pageable && name.find("Pageable") == std::string::npos) add("pageable", "true");
   return fields;

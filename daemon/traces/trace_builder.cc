@@ -9,6 +9,13 @@ namespace {
 using trace::CallKind;
 using trace::WorkKind;
 
+constexpr struct {
+  WorkKind kind;
+  std::string_view in_short, in_full;
+} kCopies[] = {{WorkKind::kCopyH2D, "HtoD", "HostToDevice"},
+               {WorkKind::kCopyD2H, "DtoH", "DeviceToHost"},
+               {WorkKind::kCopyD2D, "DtoD", "DeviceToDevice"}};
+
 bool Contains(std::string_view text, std::string_view part) {
   return text.find(part) != std::string_view::npos;
 }
@@ -102,10 +109,17 @@ uint32_t TraceBuilder::Stream(int32_t device, int64_t id) {
 }
 
 WorkKind CopyKindOf(std::string_view name) {
-  if (Contains(name, "HtoD") || Contains(name, "HostToDevice")) return WorkKind::kCopyH2D;
-  if (Contains(name, "DtoH") || Contains(name, "DeviceToHost")) return WorkKind::kCopyD2H;
-  if (Contains(name, "DtoD") || Contains(name, "DeviceToDevice")) return WorkKind::kCopyD2D;
+  for (const auto& [kind, in_short, in_full] : kCopies) {
+    if (Contains(name, in_short) || Contains(name, in_full)) return kind;
+  }
   return WorkKind::kCopyOther;
+}
+
+std::string_view CopyDirection(WorkKind kind) {
+  for (const auto& [known, in_short, in_full] : kCopies) {
+    if (kind == known) return in_short;
+  }
+  return "";
 }
 
 }  // namespace seqpoint::traces

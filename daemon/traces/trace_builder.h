@@ -152,6 +152,8 @@ class TraceBuilder {
 // The kind of a copy, by its name or kind: "Memcpy HtoD (Pageable -> Device)", "[CUDA memcpy
 // HtoD]", "CopyHostToDevice".
 trace::WorkKind CopyKindOf(std::string_view name);
+// "HtoD", "DtoH", "DtoD"; empty: none of these.
+std::string_view CopyDirection(trace::WorkKind kind);
 
 }  // namespace seqpoint::traces
 

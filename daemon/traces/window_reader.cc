@@ -4,6 +4,7 @@
 
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
+#include "daemon/traces/call_records.h"
 
 namespace seqpoint::traces {
 namespace {
@@ -44,46 +45,15 @@ const char* CallName(Op op, bool blocks) {
 }
 
 WorkKind CopyKind(uint8_t kind) {
-  switch (kind) {  // CUpti_ActivityMemcpyKind
-    case 1:
-      return WorkKind::kCopyH2D;
-    case 2:
-      return WorkKind::kCopyD2H;
-    case 8:
-      return WorkKind::kCopyD2D;
-    default:
-      return WorkKind::kCopyOther;
-  }
+  return kind == 1   ? WorkKind::kCopyH2D  // CUpti_ActivityMemcpyKind
+         : kind == 2 ? WorkKind::kCopyD2H
+         : kind == 8 ? WorkKind::kCopyD2D
+                     : WorkKind::kCopyOther;
 }
 
-const char* CopyName(WorkKind kind) {
-  switch (kind) {
-    case WorkKind::kCopyH2D:
-      return "Memcpy HtoD";
-    case WorkKind::kCopyD2H:
-      return "Memcpy DtoH";
-    case WorkKind::kCopyD2D:
-      return "Memcpy DtoD";
-    case WorkKind::kMemset:
-      return "Memset";
-    default:
-      return "Memcpy";
-  }
-}
-
-// The call that launches it.
-Op LaunchingOp(WorkKind kind) {
-  switch (kind) {
-    case WorkKind::kKernel:
-    case WorkKind::kCollective:
-      return Op::kLaunch;
-    case WorkKind::kGraph:
-      return Op::kGraphLaunch;
-    case WorkKind::kMemset:
-      return Op::kMemset;
-    default:
-      return Op::kCopyOther;
-  }
+std::string CopyName(WorkKind kind) {
+  const std::string direction(CopyDirection(kind));
+  return direction.empty() ? "Memcpy" : absl::StrCat("Memcpy ", direction);
 }
 
 }  // namespace
@@ -171,7 +141,7 @@ void WindowReader::Add(const abi::DataRecord& record) {
       work.correlation = in.correlation_id;
       work.bytes = in.bytes;
       work.kind = memset ? WorkKind::kMemset : CopyKind(in.kind);
-      work.name = builder_.Name(CopyName(work.kind));
+      work.name = builder_.Name(memset ? "Memset" : CopyName(work.kind));
       work.stream = builder_.Stream(in.device, in.stream);
       work.pageable = true;  // not recorded; the times show whether its call waited for it
       break;
@@ -205,7 +175,7 @@ void WindowReader::Add(const abi::DataRecord& record) {
       return;
   }
   if (work.end_ns < work.start_ns) return;
-  opening_names_[work.kind] = builder_.Name(CallName(LaunchingOp(work.kind), /*blocks=*/false));
+  opening_names_[work.kind] = builder_.Name(CallName(OpOf(work.kind), /*blocks=*/false));
   builder_.AddWork(work);
 }
 
