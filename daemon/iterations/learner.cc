@@ -24,11 +24,12 @@ constexpr uint64_t kMaxMicroBatches = 72;
 // Whether these iterations may be micro-batches whose steps were not seen often enough.
 bool MayBeMicroBatches(const LearnedRule& learned) {
   if (learned.micro_batches > 1) return false;
-  if (learned.graph_period_unsure) return true;
-  if (learned.rare_ends > 0) {
-    return learned.rare_ends < kClearSteps && learned.iterations < kClearSteps * kMaxMicroBatches;
+  if (learned.loop.graph_period_unsure) return true;
+  if (learned.loop.rare_ends > 0) {
+    return learned.loop.rare_ends < kClearSteps &&
+           learned.iterations < kClearSteps * kMaxMicroBatches;
   }
-  return learned.first_differs && learned.iterations < kMaxMicroBatches;
+  return learned.loop.first_differs && learned.iterations < kMaxMicroBatches;
 }
 
 // Whether the loop iterations are the same few kernels each time: a stream of any length does not
@@ -101,9 +102,10 @@ std::optional<LearnedRule> IterationLearner::FindRule(
   }
   if (chosen) {
     learned.confidence = 1;
+    learned.loop.host_share = 1;
   } else {
     const Occurrences occurrences(stream_);
-    const std::optional<Loop> loop = FindLoop(stream_, occurrences, min_iterations);
+    std::optional<Loop> loop = FindLoop(stream_, occurrences, min_iterations);
     if (!loop) return std::nullopt;
     chosen = ChooseRule(stream_, occurrences, *loop);
     if (!chosen) return std::nullopt;
@@ -118,17 +120,8 @@ std::optional<LearnedRule> IterationLearner::FindRule(
                       "; several iterations of this loop share a copied "
                       "batch, and may make one iteration");
     }
-    learned.group_weight = loop->group_weight;
-    learned.runner_up_weight = loop->runner_up_weight;
-    learned.host_share = loop->host_share;
-    learned.sizes_vary = loop->sizes_vary;
-    learned.others_pending = loop->others_pending;
     learned.open = IsOpen(*loop);
-    learned.iterations_per_batch = loop->iterations_per_batch;
-    learned.rare_ends = loop->rare_ends;
-    learned.first_differs = loop->first_differs;
-    learned.graph_period = loop->graph_period;
-    learned.graph_period_unsure = loop->graph_period_unsure;
+    learned.loop = *std::move(loop);
   }
   learned.rule = chosen->rule;
   learned.boundary_words = absl::StrCat(chosen->boundary_words, unless);
@@ -193,9 +186,9 @@ bool IterationLearner::SameIterations(const abi::Rule& rule,
 // thousands.
 bool IterationLearner::MayBeTimeSteps(const LearnedRule& learned) const {
   if (learned.open) return true;
-  if (learned.host_share >= 0.5 || learned.sizes_vary) return false;
-  return Seen() < (learned.others_pending ? options_.min_launch_only_calls_unsure
-                                          : options_.min_launch_only_calls);
+  if (learned.loop.host_share >= 0.5 || learned.loop.sizes_vary) return false;
+  return Seen() < (learned.loop.others_pending ? options_.min_launch_only_calls_unsure
+                                               : options_.min_launch_only_calls);
 }
 
 // Whether more iterations may improve the choice of lengths that a framework gave and few times
@@ -228,7 +221,7 @@ void IterationLearner::RunAnalysis() {
   const bool nvtx = op == abi::Op::kNvtxPush || op == abi::Op::kNvtxMark;
   const bool framework = op == abi::Op::kForward;
   const bool mark = op == abi::Op::kMark || framework;
-  const bool host = mark || found->host_share >= 0.5;
+  const bool host = mark || found->loop.host_share >= 0.5;
   const size_t wanted = framework ? options_.min_steps - 2
                         : mark    ? options_.min_marks - 1
                         : !host   ? kTimesWithoutHost * options_.min_iterations
@@ -237,10 +230,10 @@ void IterationLearner::RunAnalysis() {
   const double growth = host ? kConfirmGrowth : kConfirmGrowthWithoutHost;
   const bool same = SameIterations(found->rule, iterations);
   // The period of graphs is certain the first time that it shows.
-  const bool agrees =
-      mark || found->graph_period > 1 || (same && seen >= confirm_at_ && !MayBeTimeSteps(*found));
+  const bool agrees = mark || found->loop.graph_period > 1 ||
+                      (same && seen >= confirm_at_ && !MayBeTimeSteps(*found));
   const bool waits = MayBeMicroBatches(*found);
-  const bool graphs = found->graph_period > 0;
+  const bool graphs = found->loop.graph_period > 0;
   const bool open = found->open;
   const uint64_t its = found->iterations;
   if (agrees && found->iterations >= wanted && !waits) {
@@ -296,8 +289,8 @@ std::string IterationLearner::Explanation() const {
                         "in common; mark them with seqpoint_iteration_begin or an NVTX range");
   }
   if (last_found_->open) {
-    const uint32_t calls = last_found_->group_weight;
-    const uint32_t shared = last_found_->iterations_per_batch;
+    const uint32_t calls = last_found_->loop.group_weight;
+    const uint32_t shared = last_found_->loop.iterations_per_batch;
     return absl::StrCat(
         "what repeats ", last_found_->iterations, " times is ",
         calls == 1 ? "one call" : absl::StrCat(calls, " different calls"),
@@ -310,8 +303,8 @@ std::string IterationLearner::Explanation() const {
     return absl::StrCat("what repeats ", last_found_->iterations,
                         " times launches alone and may be the time steps of one long iteration; "
                         "it is taken for iterations after ",
-                        last_found_->others_pending ? options_.min_launch_only_calls_unsure
-                                                    : options_.min_launch_only_calls,
+                        last_found_->loop.others_pending ? options_.min_launch_only_calls_unsure
+                                                         : options_.min_launch_only_calls,
                         " calls; mark iterations with seqpoint_iteration_begin to have them now");
   }
   return absl::StrCat("a loop of ", last_found_->iterations, " iterations was found; at least ",

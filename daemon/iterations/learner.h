@@ -62,21 +62,12 @@ struct LearnedRule {
   std::string length_words;    // "bytes of the 2nd host-to-device copy / 512"
   LengthChoice lengths;
   FeatureTable features;
-  double host_share = 1;        // Loop::host_share
-  bool sizes_vary = false;      // Loop::sizes_vary
-  bool others_pending = false;  // Loop::others_pending
+  Loop loop;  // where neither the job nor its framework marks iterations
   // These may be the layers or time steps of an iteration, and the stream does not show which.
   bool open = false;
-  uint32_t iterations_per_batch = 0;  // Loop::iterations_per_batch
-  uint32_t rare_ends = 0;             // Loop::rare_ends
-  bool first_differs = false;         // Loop::first_differs
-  uint32_t graph_period = 0;          // Loop::graph_period
-  bool graph_period_unsure = false;   // Loop::graph_period_unsure
-  uint64_t iterations = 0;            // complete ones in the buffered stream
-  uint32_t micro_batches = 1;         // per optimiser step
+  uint64_t iterations = 0;     // complete ones in the buffered stream
+  uint32_t micro_batches = 1;  // per optimiser step
   bool evaluation_seen = false;
-  uint32_t group_weight = 0;  // different calls that happen once per iteration
-  uint32_t runner_up_weight = 0;
 };
 
 class IterationLearner {

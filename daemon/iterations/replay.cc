@@ -6,13 +6,23 @@ namespace seqpoint::iterations {
 
 namespace {
 
+std::vector<abi::EventPattern> PatternsOf(const abi::Rule& rule) {
+  std::vector<abi::EventPattern> patterns = {rule.boundary, rule.confirm, rule.step, rule.clock};
+  for (uint32_t i = 0; i < rule.length_count; ++i) patterns.push_back(rule.length[i].pattern);
+  return patterns;
+}
+
+bool LooksBack(const abi::EventPattern& pattern) {
+  return (pattern.match & (abi::kMatchPrevious | abi::kMatchNotPrevious)) != 0;
+}
+
 // Feeds a recorded stream to a matcher. Most calls match none of the rule's patterns. Only those
 // that can, and the watched calls directly before them, are passed on.
 class Feeder {
  public:
   Feeder(const LaunchLog& stream, const Occurrences& occurrences, const abi::Rule& rule,
          uint32_t from)
-      : stream_(stream), rule_(rule), matcher_(rule), next_(from) {
+      : stream_(stream), rule_(rule), patterns_(PatternsOf(rule)), matcher_(rule), next_(from) {
     const auto size = static_cast<uint32_t>(stream_.size());
     for (uint32_t symbol = 1; symbol < stream_.symbol_count(Alphabet::kKind); ++symbol) {
       const auto at = occurrences.Of(Alphabet::kKind, symbol, from, size);
@@ -21,13 +31,7 @@ class Feeder {
       }
     }
     std::sort(calls_.begin(), calls_.end());
-    const auto looks_back = [](const abi::EventPattern& pattern) {
-      return (pattern.match & (abi::kMatchPrevious | abi::kMatchNotPrevious)) != 0;
-    };
-    looks_back_ = looks_back(rule.boundary) || looks_back(rule.confirm) || looks_back(rule.step) ||
-                  looks_back(rule.clock);
-    for (uint32_t i = 0; i < rule.length_count; ++i)
-      looks_back_ |= looks_back(rule.length[i].pattern);
+    looks_back_ = std::any_of(patterns_.begin(), patterns_.end(), LooksBack);
   }
 
   // The calls from `from` on that can match, ascending.
@@ -56,17 +60,15 @@ class Feeder {
   bool CanMatch(const abi::CallRecord& record) const {
     if ((rule_.watched_ops >> (record.op & 31) & 1) == 0) return false;
     const abi::MatchEvent event = ToMatchEvent(record, stream_.names());
-    const auto can = [&event](const abi::EventPattern& pattern) {
+    return std::any_of(patterns_.begin(), patterns_.end(), [&](const abi::EventPattern& pattern) {
       return pattern.op == event.op &&
              ((pattern.match & abi::kMatchName) == 0 || pattern.name_hash == event.name_hash);
-    };
-    bool any = can(rule_.boundary) || can(rule_.confirm) || can(rule_.step) || can(rule_.clock);
-    for (uint32_t i = 0; i < rule_.length_count; ++i) any |= can(rule_.length[i].pattern);
-    return any;
+    });
   }
 
   const LaunchLog& stream_;
   const abi::Rule& rule_;
+  const std::vector<abi::EventPattern> patterns_;
   abi::Matcher matcher_;
   std::vector<uint32_t> calls_;
   bool looks_back_ = false;
@@ -130,24 +132,17 @@ std::vector<uint32_t> Candidates(const LaunchLog& stream, const Occurrences& occ
 
 uint32_t WatchedOps(const abi::Rule& rule) {
   uint32_t ops = 0;
-  const auto add = [&ops](const abi::EventPattern& pattern) {
-    if (pattern.op == 0) return;
+  for (const abi::EventPattern& pattern : PatternsOf(rule)) {
+    if (pattern.op == 0) continue;
     ops |= 1u << pattern.op;
-    if ((pattern.match & (abi::kMatchPrevious | abi::kMatchNotPrevious)) != 0) {
-      ops |= 1u << pattern.previous_op;
-    }
+    if (LooksBack(pattern)) ops |= 1u << pattern.previous_op;
     // A group ends with a launch, or, between the upload of the parameters and that of the first
     // batch, often with only a memset.
     if ((pattern.match & abi::kMatchNotPrevious) != 0) {
       ops |= 1u << static_cast<uint8_t>(abi::Op::kMemset);
       ops |= 1u << static_cast<uint8_t>(abi::Op::kLaunch);
     }
-  };
-  add(rule.boundary);
-  add(rule.confirm);
-  add(rule.step);
-  add(rule.clock);
-  for (uint32_t i = 0; i < rule.length_count; ++i) add(rule.length[i].pattern);
+  }
   return ops;
 }
 

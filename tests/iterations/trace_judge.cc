@@ -41,9 +41,9 @@ bool Judge(const std::string& path, const std::string& marker, bool verbose) {
       found.starts_ns.size(), marked.exact(),
       judged ? (good ? "  ok" : "  FAILED") : "  (not judged)", rule->boundary_words.c_str(),
       rule->evidence.c_str(), rule->rule.step.op, rule->rule.confirm.op, rule->micro_batches,
-      rule->group_weight, rule->runner_up_weight, rule->evaluation_seen ? "seen" : "not seen",
-      rule->confidence, rule->length_words.c_str(), rule->lengths.explained,
-      rule->lengths.judged_by.c_str());
+      rule->loop.group_weight, rule->loop.runner_up_weight,
+      rule->evaluation_seen ? "seen" : "not seen", rule->confidence, rule->length_words.c_str(),
+      rule->lengths.explained, rule->lengths.judged_by.c_str());
   if (verbose) {
     const seqpoint::iterations::LaunchLog& stream = found.learner->stream();
     const seqpoint::iterations::Occurrences occurrences(stream);
