@@ -48,7 +48,7 @@ Chip ChipOf(absl::string_view name) {
   return {};
 }
 
-// What a chip offers to a backend.
+// The words that tell the offer of a chip to a backend.
 class Words {
  public:
   Words(absl::string_view chip, Backend backend) {

@@ -66,7 +66,7 @@ class MatcherTest : public ::testing::Test {
     return said;
   }
   std::string Copy(uint64_t bytes) { return Feed(Op::kCopyH2D, 0, bytes); }
-  // Of each micro-batch the bytes of its copy and the name of its graph.
+  // The bytes of the copy and the name of the graph of each micro-batch.
   std::string MicroBatches(std::initializer_list<std::pair<uint64_t, uint64_t>> micro_batches) {
     std::string said;
     for (const auto& [bytes, graph] : micro_batches) {

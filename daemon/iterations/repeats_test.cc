@@ -16,7 +16,7 @@ namespace seqpoint::iterations {
 namespace {
 
 constexpr uint64_t kSeeds = 20;
-// Of the seeds, where the stream tells the iterations: others may take longer.
+// Seeds for which the stream tells the iterations: others may take longer.
 constexpr size_t kMost = 15;
 constexpr double kSure = 0.6;
 
@@ -62,7 +62,7 @@ TEST_P(RepeatsTest, AreNoIterations) {
     std::vector<LearnedRule> said;
     if (learner.rule() != nullptr) said.push_back(*learner.rule());
     EXPECT_EQ(learner.rule() == nullptr, !learner.Explanation().empty());
-    // What is said of a run that ended.
+    // The answer for a run that ended.
     if (const auto now = learner.Analyse()) said.push_back(*now);
     for (const LearnedRule& learned : said) {
       const bool copy_alone =

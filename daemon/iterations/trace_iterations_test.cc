@@ -19,7 +19,7 @@ using trace::WorkKind;
 constexpr const char* kWholeTrace =
     "nothing that looks like a training step is repeated: the whole trace";
 
-// What is done in each loop iteration beside the launches of a layer.
+// The calls of each loop iteration beside the launches of a layer.
 enum class LoopKind { kOnlyLaunches, kBatch, kBackwardThread, kCountsForTheHost };
 
 // Eight loop iterations of twelve kernels, and something before.

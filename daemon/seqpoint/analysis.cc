@@ -38,12 +38,12 @@ size_t EntryOf(absl::Span<const KeyTimes> log, const Key& key) {
   return std::min(static_cast<size_t>(at - log.begin()), log.size() - 1);
 }
 
-// Of each query the index of the point that is nearest: the differences of both dimensions are
-// summed, the first of several equally near points is taken. In O(n log n), wherever they lie.
+// The index of the point nearest to each query: the differences of both dimensions are summed, the
+// first of several equally near points is taken. In O(n log n), wherever they lie.
 std::vector<size_t> NearestOf(absl::Span<const Key> queries, absl::Span<const Key> points) {
   std::vector<size_t> nearest(queries.size(), 0);
   std::vector<int64_t> distance(queries.size(), INT64_MAX);
-  // Of the points that lie in one quadrant from a query the nearest has the largest sum of
+  // The nearest of the points that lie in one quadrant from a query has the largest sum of
   // coordinates. A sweep through one dimension knows the largest of all prefixes of the other.
   std::vector<size_t> point_order(points.size()), query_order(queries.size());
   std::vector<int64_t> seconds(points.size());
@@ -93,7 +93,7 @@ std::vector<size_t> NearestOf(absl::Span<const Key> queries, absl::Span<const Ke
   return nearest;
 }
 
-// What an iteration of each of the base's keys takes in `log`: its mean there, or where the log
+// The time of an iteration of each of the base's keys in `log`: its mean there, or where the log
 // lacks it, what the base takes times the ratio of the nearest key that both have.
 class TimesOf {
  public:
@@ -168,7 +168,7 @@ std::optional<Speedup> CompareLogs(const LogAnalysis& base, const CleanLog& othe
   const double reach = NormalQuantile(confidence) * std::sqrt(variance);
   speedup.all = QuotientOf(known, {all, all - reach, all + reach});
 
-  // Of each point's length as many iterations of the other log as are to be measured, evenly over
+  // As many iterations of each point's length as are to be measured in the other log, evenly over
   // all that it has and begun elsewhere for each length, as times drift within a log.
   absl::flat_hash_map<Key, std::vector<double>> there_of;
   for (const SeqPoint& p : base.selection.points) there_of[p.key];
@@ -437,7 +437,7 @@ Stationarity CheckStationarity(const RunLog& log, absl::Span<const KeyTimes> by_
   double square = 0, mean = 0, m2 = 0;
   for (size_t i = 0; i < log.size(); ++i) {
     const double expected = curve(log.keys[i]);
-    // What is peculiar to a length is no drift.
+    // A peculiarity of a length is no drift.
     const KeyTimes& own = by_key[EntryOf(by_key, log.keys[i])];
     const double normal =
         (own.count * own.mean + kPeculiarShrinkage * expected) / (own.count + kPeculiarShrinkage);
@@ -483,7 +483,7 @@ LogAnalysis AnalyzeLog(const RunLog& log, const RunLog* against, const AnalysisO
       *v += clean.excess;
     }
   }
-  // What as many iterations drawn at random would tell.
+  // The error of as many iterations drawn at random.
   int draws = 0;
   for (const SeqPoint& p : analysis.selection.points) draws += p.measurements;
   if (draws == 0) draws = options.points > 0 ? options.points : kDefaultPoints;

@@ -31,7 +31,7 @@ struct RunLog {
   size_t size() const { return keys.size(); }
 };
 
-// Of each iteration, whether a length, a new value of either dimension, occurs for the first time.
+// Whether a length, a new value of either dimension, occurs for the first time, by iteration.
 std::vector<bool> FirstsOf(absl::Span<const Key> keys);
 
 // A log that is fit to choose from, without start-up (FindStartUp).
@@ -40,7 +40,7 @@ struct CleanLog {
   std::vector<int64_t> rows;  // of each iteration, which one it was before start-up was left out
   int64_t start_up = 0;
   double start_up_time = 0;
-  // Of each iteration, whether it is apart: in the total and in nothing else. Stalls (FindOutliers)
+  // Whether an iteration is apart: in the total and in nothing else. Stalls (FindOutliers)
   // are, unless there are so many that they are this log's noise; and the first iterations with a
   // length (a new value of either), where these take more than others.
   std::vector<bool> apart;

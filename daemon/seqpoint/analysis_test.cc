@@ -52,7 +52,7 @@ void ExpectFinite(const Estimate& e) {
   EXPECT_LE(e.value, e.high);
 }
 
-// What holds for any log.
+// Checks that hold for any log.
 void ExpectSound(const LogAnalysis& a, const RunLog& log) {
   for (const Selection* s : {&a.selection, &a.paper}) {
     if (s->points.empty()) continue;

@@ -57,7 +57,7 @@ struct Quadratic {
   double operator()(const Key& key) const {
     return std::max(floor, OfTerms(QuadraticTerms(scale(key))));
   }
-  // Of the sum of terms over several keys; the floor does not apply.
+  // The cost of the sum of terms over several keys; the floor does not apply.
   double OfTerms(const Terms& terms) const {
     const Terms& c = coefficients;
     return c[0] * terms[0] + c[1] * terms[1] + c[2] * terms[2] + c[3] * terms[3] + c[4] * terms[4] +

@@ -99,7 +99,7 @@ void Simulate(int seed, double gpu_share, Coverage* coverage) {
 
 class CounterCoverage : public testing::TestWithParam<double> {};
 
-// Of 64 intervals of 99.9 % two miss in one of 500 tries.
+// Two of 64 intervals of 99.9 % miss in one of 500 tries.
 TEST_P(CounterCoverage, IntervalsHoldWhatTheSampleCannotShow) {
   Coverage coverage;
   for (int seed = 1; seed <= kRuns; ++seed) Simulate(seed, GetParam(), &coverage);
@@ -172,7 +172,7 @@ void SimulateHostBound(int seed, Coverage (&coverage)[kKernels]) {
   }
 }
 
-// Of 64 intervals of 95 % seven miss in one of 30 tries, eight in one of 90.
+// Seven of 64 intervals of 95 % miss in one of 30 tries, eight in one of 90.
 TEST(KernelCoverageTest, HoldsWhereTimesShowNothingAndKernelsArePicked) {
   Coverage coverage[kKernels];
   for (int seed = 1; seed <= kRuns; ++seed) SimulateHostBound(seed, coverage);

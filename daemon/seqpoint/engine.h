@@ -91,7 +91,7 @@ class OnlineEngine {
   // InvalidArgument for negative counts or keys; the old horizon then stays.
   absl::Status SetHorizon(Horizon horizon);
 
-  // What to measure next. Entries never sum to more than budget - measured - in_flight; cheap
+  // The next measurements. Entries never sum to more than budget - measured - in_flight; cheap
   // enough for every iteration, but meant for every change.
   Plan MakePlan(const PlanOptions& options) const;
 

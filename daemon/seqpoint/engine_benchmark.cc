@@ -99,7 +99,7 @@ void BM_ProjectTime(benchmark::State& state) {
 }
 BENCHMARK(BM_ProjectTime)->Arg(10)->Arg(1000)->Arg(100000)->Unit(benchmark::kMillisecond);
 
-// What a question costs those who feed the engine: the answer is computed from the copy.
+// The cost of a question for those who feed the engine: the answer is computed from the copy.
 void BM_Copy(benchmark::State& state) {
   const OnlineEngine engine = Filled(state.range(0));
   for (auto _ : state) benchmark::DoNotOptimize(engine.Copy());

@@ -305,7 +305,7 @@ TEST(CallLogTest, ItsStateAndTheLogSinceAreTheSameEngine) {
     }
   }
   EXPECT_EQ(SerializeCalls(engine.TakeCalls()), "");
-  // Of all that, with a length that the curve misses.
+  // The time of all that, with a length that the curve misses.
   EXPECT_NEAR(OrdinaryTime(engine, {20}), 6e6, 1e5);
 }
 

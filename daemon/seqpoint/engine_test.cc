@@ -34,7 +34,7 @@ TEST(OrdinaryTimesTest, CountsAreAllIterationsAndMeansThoseOfOrdinaryOnes) {
     if (i % 100 == 50) sample.key = {}, sample.time_ns = 0;  // its records were lost
     engine.AddIteration(sample);
   }
-  // Of this length no repeated iteration has a time.
+  // No repeated iteration of this length has a time.
   engine.AddIteration({.iteration = 4'000, .key = {30, 0}, .redone = true});
   engine.AddIteration({.iteration = 4'001, .key = {55, 0}});
   double count = 0;

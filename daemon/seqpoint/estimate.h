@@ -22,7 +22,7 @@ struct MeasuredPoint {
   double value = 0;
 };
 
-// Of a run like the one that chose the points: normal, with the noise profile of its times. The
+// An estimate for a run like the one that chose the points: normal, with its noise profile. The
 // measured iterations are none of the run's, whose own noise is in the interval, as is what the
 // choice does not know of its points' costs. What is known of the noise is little where the run is
 // short and its tails (Selection) are heavy: Student's quantile.

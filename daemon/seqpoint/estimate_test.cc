@@ -40,7 +40,7 @@ Job MakeRun(const Machine& machine, int iterations, std::mt19937& random) {
   return run;
 }
 
-// Of another run of the same lengths.
+// The total of another run of the same lengths.
 double TotalOf(const Job& run, const Machine& machine, std::mt19937& random) {
   double total = 0;
   for (const KeyTimes& g : run.log) {
@@ -75,7 +75,7 @@ TEST(EstimateSameTest, IsTheSumOfIndependentErrors) {
   // 150 iterations, for which 1.975905 is Student's quantile.
   const double variance = 100 * 100 * 4 / 4.0 + 100 * 4 + 50 * 50 * 9 + 50 * 9;
   EXPECT_NEAR(HalfWidth(e), 1.975905 * std::sqrt(variance), 1e-3);
-  // What the choice knows of the second cost from 25 iterations only.
+  // The choice knows the second cost from 25 iterations only.
   points[1].point.known_from = 25;
   EXPECT_NEAR(HalfWidth(EstimateSame(points, 0.95)),
               1.975905 * std::sqrt(variance + 50 * 50 * 9 / 25.0), 1e-3);
@@ -224,7 +224,7 @@ TEST(EstimateOtherTest, CoversTheTotalThere) {
         }
       }
       EXPECT_GE(covered, 0.92 * kRuns * kDraws) << m << " " << other.bend;
-      // Of few points a bend counts as noise.
+      // A bend counts as noise where points are few.
       if (other.bend == 0 || m >= 16) {
         EXPECT_LE(covered, 0.99 * kRuns * kDraws) << m << " " << other.bend;
       }

@@ -21,7 +21,7 @@ constexpr double kClippingDeviations = 6;
 constexpr double kMinClipping = 0.03;
 // A key's deviation from the curve is shrunken as if this many of its iterations had none.
 constexpr double kBaselineShrinkage = 2;
-// So many clipped iterations of a key that agree may be its ordinary ones, if at least as many
+// This many clipped iterations of a key that agree may be its ordinary ones, if at least as many
 // iterations of other keys ran between them: one moment of throttling is nobody's baseline.
 constexpr double kLeastAgreeing = 3;
 // Times agree within so many standard deviations of noise, and within 25 % at most.

@@ -71,7 +71,7 @@ TEST(PerLengthBaselineTest, ALengthThatTheCurveMissesHasItsOwnTime) {
       // And what is to come costs what it did.
       ASSERT_TRUE(engine.SetHorizon(Horizon::Histogram(run.Histogram(), 2)).ok());
       const Projection p = engine.ProjectTime(0.95);
-      // Of many that are far off, the time before that was known looks like a drift.
+      // Where many are far off, the time before that was known looks like a drift.
       EXPECT_NEAR(p.remaining.value / run.Total(), 1, share > 0.1 ? 0.015 : 0.003);
       EXPECT_TRUE(Covers(p.remaining, run.Total()));
       EXPECT_THAT(p.basis, Not(HasSubstr("that a length takes shifted")));
@@ -207,7 +207,7 @@ TEST(PerLengthBaselineTest, AWrongLevelIsUnlearned) {
   EXPECT_NEAR((excess + run.Total()) / static_cast<double>(NormalTime({55})), 5 * 0.6, 1.5);
 }
 
-// What costs more from some iteration on, whatever its length, is the run's level, no key's.
+// A cost that grows from some iteration on at all lengths is the run's level, no key's.
 TEST(PerLengthBaselineTest, WhatAllKeysDoIsDrift) {
   for (const double factor : {1.08, 2.0}) {
     Epoch run = MakeEpoch(65, 4000);

@@ -102,7 +102,7 @@ class Lengths {
   KeyBox box_;
 };
 
-// What an iteration of a length takes in a run: a parabola times the ratio of the bin of equally
+// The time of an iteration of a length in a run: a parabola times the ratio of the bin of equally
 // costly iterations. Σ over the run's own ordinary iterations is the sum of their times.
 class Curve {
  public:
@@ -171,7 +171,7 @@ class Curve {
     double count = 0;
   };
 
-  // Of the cost of a length that the run lacks; it may be infinite.
+  // The doubt of the cost of a length that the run lacks; it may be infinite.
   double DoubtAt(const Key& key, const Lengths& known) const {
     const double cost = (*this)(key);
     // Between its lengths the cost is between that of the next ones, which may be the ends.
@@ -220,8 +220,8 @@ class Curve {
     return std::min(static_cast<size_t>(at - bins_.begin()), bins_.size() - 1);
   }
 
-  // Of single iterations, and of the level of the run: parts of it that differ by more than their
-  // noise say how far the whole may be from a run of the same work.
+  // The noise of single iterations and of the level of the run. Parts of the run that differ by
+  // more than their noise say how far the whole may be from a run of the same work.
   void FindNoise(const std::vector<Key>& keys, const std::vector<double>& times) {
     const size_t n = keys.size();
     const size_t blocks = std::clamp<size_t>(n / kBlockIterations, 2, kMostDifferenceBlocks);
@@ -283,8 +283,8 @@ Prepared Prepare(const RunToCompare& run, bool with_lengths) {
   return p;
 }
 
-// What stalls and costly first iterations take beyond the usual, of one iteration among all with a
-// time, relative to what is usual.
+// The time of stalls and costly first iterations beyond the usual, for one iteration among all with
+// a time, relative to the usual time.
 struct Excess {
   double mean = 0, variance = 0;
 };

@@ -11,7 +11,7 @@
 namespace seqpoint {
 namespace {
 
-// What an iteration takes, ns, without noise.
+// The time of an iteration without noise, ns.
 double Cost(int64_t length) {
   const auto x = static_cast<double>(length);
   return 1e6 + 8e4 * x + 300 * x * x;

@@ -18,7 +18,7 @@ constexpr int kMaxGroups = 128;
 // A group's noise leans on that of all groups as on this many iterations.
 constexpr double kNoiseShrinkage = 8;
 constexpr double kFewForNoise = 3;
-// What is assumed of that before anything is known, its weight in iterations, and when the log
+// The assumption about that before anything is known, its weight in iterations, and when the log
 // itself knows enough.
 constexpr double kPriorNoise = 0.02;
 constexpr double kPriorWeight = 6;

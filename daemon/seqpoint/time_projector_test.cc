@@ -261,7 +261,7 @@ TEST(ProjectTimeTest, FirstOccurrencesAreAStratumOfTheirOwn) {
   EXPECT_NEAR(engine.PredictTime({30}) / static_cast<double>(NormalTime({30})), 1, 0.01);
 }
 
-// What a window hides of them is not free.
+// The part of them that a window hides is not free.
 // A training on a CPU of which a neighbour takes a part from some iteration on, or leaves it.
 TEST(ProjectTimeTest, IntervalsOfACpusTimesHoldWhatNeighboursDo) {
   constexpr int kRuns = 60, kIterations = 160, kSeen = 48;

@@ -611,7 +611,7 @@ absl::StatusOr<Trace> ReadOperators(std::string_view text) {
   return reader.Finish();
 }
 
-// What PyTorch exports without Kineto, which the CPU's packages of distributions are.
+// Exports of a PyTorch without Kineto, as distributions package it for CPUs.
 TEST(TraceReaderTest, TheListOfAPyTorchWithoutKinetoIsReadForTheTimesOfOperators) {
   const char kList[] =
       R"([{"name": "aten::mm", "ph": "X", "ts": 161, "dur": 129, "tid": 1, "pid": "CPU functions",

@@ -115,7 +115,7 @@ struct Lane {
   std::string name;  // of a lane that a transformation made
 };
 
-// What the trace does not say, for answers.
+// Figures for answers about the parts of a run that the trace does not show.
 struct Figures {
   uint64_t calls_left_out = 0;             // launches whose work was not recorded
   uint64_t works_before = 0;               // work launched before the trace started: in flight then

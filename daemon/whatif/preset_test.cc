@@ -222,7 +222,7 @@ TEST(PresetTest, SaysWhyWhatIsThereAlreadyDoesNotApply) {
   EXPECT_THAT(warning("data-parallel"), HasSubstr("it is data parallel already"));
   EXPECT_THAT(warning("data-parallel-tree"), HasSubstr("it is data parallel already"));
   EXPECT_THAT(warning("faster-loading"), HasSubstr("an annotation, enumerate(DataLoader)"));
-  // Of a trace without anything, none applies, and each says why.
+  // No preset applies to a trace without anything, and each says why.
   const Graph empty = TestTrace().Graph();
   for (const Preset& preset : Presets()) {
     const Fit fit = FitOf(preset, {}, empty);

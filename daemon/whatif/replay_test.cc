@@ -224,7 +224,7 @@ TEST(ReplayTest, AKernelThatStartsWhenAnotherStreamsEndsWaitedForRoom) {
   EXPECT_NEAR(StartUs(graph, "b"), 301, 1.1);
 }
 
-// Nor is such a start where it was whatever happens: it follows what is before it.
+// Such a start does not stay where it was: it follows the task before it.
 TEST(ReplayTest, ALateStartThatNothingExplainsIsCountedAndKept) {
   TestTrace t;
   t.Launch(0, 4, "a", 8, 100);

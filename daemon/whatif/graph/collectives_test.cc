@@ -28,7 +28,7 @@ struct Ranks {
     const std::vector<const Graph*> all(mutable_graphs.begin(), mutable_graphs.end());
     return Replay(all);
   }
-  // Of the n-th work of a rank as it was given.
+  // The task of the n-th work of a rank as it was given.
   const GpuTask& Task(size_t rank, uint32_t work) const {
     const std::vector<GpuTask>& gpu = graphs[rank].gpu;
     return *std::find_if(gpu.begin(), gpu.end(),

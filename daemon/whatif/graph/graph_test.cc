@@ -1,4 +1,4 @@
-// What a graph takes from a trace, also from one that no profiler would write.
+// Graphs of traces, also of some that no profiler would write.
 #include "daemon/whatif/graph.h"
 
 #include <gtest/gtest.h>
@@ -61,7 +61,7 @@ TEST(GraphTest, ANodeFollowsTheOneThatEndedLastBeforeIt) {
     ASSERT_EQ(task.dependency_count, latest == kNone ? 0 : 1) << i;
     if (latest == kNone) continue;
     ++followed;
-    // Of those that ended at the same time any will do.
+    // Any of those that ended at the same time will do.
     EXPECT_EQ(works[graph.dependencies[task.first_dependency]].end_ns, works[latest].end_ns) << i;
   }
   EXPECT_GT(followed, 200);

@@ -88,7 +88,7 @@ TestTrace TwoIterations(const std::string& optimizer) {
 }
 
 TEST(PhasesTest, ThreadsThatHandOverTellForwardAndBackward) {
-  // Of the first forward pass nothing says where it began.
+  // Nothing says where the first forward pass began.
   EXPECT_EQ(Phases(TwoIterations("Optimizer.step#SGD.step").Graph()),
             "??????bbbbbxooooo"
             "?fffffbbbbbxooooo");

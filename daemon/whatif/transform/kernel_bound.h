@@ -1,4 +1,4 @@
-// What limits a kernel: compute, memory or latency.
+// The limit of a kernel: compute, memory or latency.
 //
 // Threading: free functions. Ownership: values.
 #ifndef DAEMON_WHATIF_TRANSFORM_KERNEL_BOUND_H_

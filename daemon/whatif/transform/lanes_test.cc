@@ -1,4 +1,4 @@
-// What runs beside the streams: communication, copies to the host, in order or by need. The times
+// Tasks beside the streams: communication, copies to the host, in order or by need. The times
 // expected are worked out by hand.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

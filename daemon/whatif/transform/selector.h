@@ -46,7 +46,7 @@ class Selector {
   uint64_t measured_ = 0, guessed_ = 0, without_counter_ = 0;
 };
 
-// What a selection finds: how many tasks, and what they take together.
+// The result of a selection: how many tasks, and the time that they take together.
 struct SelectedTime {
   uint64_t tasks = 0;
   int64_t time_ns = 0;

@@ -150,7 +150,7 @@ TEST(TransformTest, ChainsBecomeOneKernelEach) {
   Do("fuse chains of kernels where name ~ \"element\" into \"fused\" of longest", &graph);
   // Launches 0 and 3 are not made, nor what was between: the chain of two is launched 1 us earlier.
   EXPECT_NEAR(EndUs(graph), 100 + 30 + 1 + 50 + 1 + 8, 0.01);
-  // Of each 3 us were its start.
+  // The start took 3 us of each.
   Do("fuse chains of kernels where name ~ \"element\" into \"fused\"", &summed);
   EXPECT_NEAR(EndUs(summed), 100 + 37 + 1 + 50 + 1 + 10, 0.01);
 }
@@ -214,7 +214,7 @@ TEST(TransformTest, FusedKernelsStartOnceAndTheirLaunchesAreNotMade) {
   t.Launch(2000, 2004, "end", 2008, 2009);
   Graph graph = t.Graph({0, 1000, 2000});
   Do("fuse kernels where name = \"adam\" into \"fused_adam\"", &graph);
-  // Of each iteration three gaps of 96 us and three calls of 4 us are gone; 2 + 3 * 8 us remain.
+  // Each iteration loses three gaps of 96 us and three calls of 4 us; 2 + 3 * 8 us remain.
   EXPECT_NEAR(EndUs(graph), 2009 - 2 * 3 * 100, 0.01);
   int fused = 0;
   for (const GpuTask& task : graph.gpu) {
