@@ -101,6 +101,7 @@ SEQPOINT_API int seqpoint_stand_down(const char* holder);
 /* The other profiler has stopped. 0: CUPTI is ours again, or somebody else still wants it; 1: it
  * cannot be had now and is asked for again every few seconds (torch.profiler keeps CUPTI's
  * callbacks after its first use; then GPU work of iterations is measured, but calls are not seen).
+ * Nothing is measured in the first second, as a stream capture may have begun unseen.
  * One call too many does nothing. */
 SEQPOINT_API int seqpoint_come_back(void);
 

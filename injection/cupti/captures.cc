@@ -24,11 +24,9 @@ bool Captures::MayBeUnderWay() const {
   return blind_until_ns != 0 && MonotonicNs() < blind_until_ns;
 }
 
-void Captures::OnTaken() {
+void Captures::OnHole() {
+  blind_until_ns_.store(MonotonicNs() + kBlindNs, std::memory_order_relaxed);
   count_.store(0, std::memory_order_relaxed);
-  if (captured_.load(std::memory_order_relaxed)) {
-    blind_until_ns_.store(MonotonicNs() + kBlindNs, std::memory_order_relaxed);
-  }
 }
 
 bool Captures::BeginUnsafe() {

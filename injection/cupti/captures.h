@@ -8,7 +8,7 @@
 // the flag.
 //
 // Threading: OnBegin, AwaitUnsafe and OnEnd on the thread that captures; BeginUnsafe and EndUnsafe
-// by one thread at a time; OnTaken and SetUnseen by the thread that switches; the rest anywhere.
+// by one thread at a time; OnHole and SetUnseen by the thread that switches; the rest anywhere.
 #ifndef SEQPOINT_INJECTION_CUPTI_CAPTURES_H_
 #define SEQPOINT_INJECTION_CUPTI_CAPTURES_H_
 
@@ -36,9 +36,9 @@ class Captures {
   // There may be a capture: one that is known, or one that began while nobody saw it.
   bool MayBeUnderWay() const;
 
-  // CUPTI's callbacks are ours, and were not: what ended meanwhile was not seen, and one that began
-  // may go on for a second, in a program that captures.
-  void OnTaken();
+  // CUPTI is ours again, and nobody saw what the program did meanwhile: captures have ended, and
+  // one that began may go on for a second, also in a program that had captured nothing before.
+  void OnHole();
   // Records are ours without callbacks: captures are not seen.
   void SetUnseen(bool unseen) { unseen_.store(unseen); }
 

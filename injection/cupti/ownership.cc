@@ -33,11 +33,11 @@ void CuptiOwnership::TakeNow(bool may_wait) {
   if (!first || refused_ || log_->left() || clock_claimed) {
     user_->Renew();
     activity_->TakeBuffers(clock_claimed);
+    captures_->OnHole();
   }
   if (result == CUPTI_SUCCESS) {
     log_->SetLeft(false);
     contexts_->Forget();
-    captures_->OnTaken();
   } else if (before == Share::kNothing) {
     features_->Report(
         abi::Feature::kCallbacks, abi::FeatureState::kIgnored, result,

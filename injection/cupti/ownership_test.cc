@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -51,7 +52,10 @@ class FakeUser final : public CuptiUser {
     EXPECT_FALSE(lock_->TryLock(1)) << "it is called under the lock";
     g_fake.log.push_back(hole ? "change after a hole" : "change");
   }
-  void Switch(bool) override { g_fake.log.push_back("switch"); }
+  void Switch(bool) override {
+    g_fake.log.push_back("switch");
+    if (on_switch) on_switch();
+  }
   bool Leave() override {
     g_fake.log.push_back("leave");
     return leaves;
@@ -61,6 +65,7 @@ class FakeUser final : public CuptiUser {
   uint64_t Iteration() override { return 5; }
 
   bool leaves = true;
+  std::function<void()> on_switch;
 
  private:
   SpinLock* const lock_;
@@ -192,13 +197,31 @@ TEST_F(OwnershipTest, AToolThatKeepsItsSubscriptionLeavesItsRecords) {
   EXPECT_TRUE(ownership_.Take(true));
   EXPECT_EQ(ownership_.share(), Share::kRecords);
   EXPECT_TRUE(ownership_.wants_more());
-  // Its captures are not seen.
-  captures_.OnBegin();
-  captures_.OnEnd();
   EXPECT_TRUE(captures_.MayBeUnderWay());
   g_fake.subscribe = CUPTI_SUCCESS;
   EXPECT_TRUE(ownership_.Take(true));
   EXPECT_EQ(ownership_.share(), Share::kAll);
+}
+
+// The program may have begun to capture in a stand-down, and may still be at it.
+TEST_F(OwnershipTest, ACaptureMayHaveBegunUnseen) {
+  ownership_.Take(false);
+  EXPECT_FALSE(captures_.MayBeUnderWay());
+  AskToStandDown("torch.profiler");
+  ownership_.Release(true);
+  TakeBackStandDown();
+  user_.on_switch = [this] { EXPECT_TRUE(captures_.MayBeUnderWay()); };
+  ownership_.Take(true);
+  EXPECT_EQ(TakeLog().back(), "switch");
+  EXPECT_TRUE(captures_.MayBeUnderWay());
+}
+
+TEST_F(OwnershipTest, WithRecordsAloneCapturesOfAProgramThatCapturesAreNotSeen) {
+  captures_.SetUnseen(true);
+  EXPECT_FALSE(captures_.MayBeUnderWay());
+  captures_.OnBegin();
+  captures_.OnEnd();
+  EXPECT_TRUE(captures_.MayBeUnderWay());
 }
 
 TEST_F(OwnershipTest, OneThreadAtATimeSwitches) {

@@ -90,8 +90,8 @@ TEST_F(ReleaseTest, TimesAreTheSameAfterAProfilerThatCountsTicks) {
       "clock.mode=real,noise.kernel=0,noise.slow_share=0,noise.drift=0,"
       "cupti.version=130100";
   SendAfterCalls(TraceControl());
-  RunAndCompare(
-      {"iterations=300", "lengths=16", "sleep_us=500", "tool=150", "tool_end=169", "tool_ticks=1"});
+  RunAndCompare({"iterations=2500", "lengths=16", "sleep_us=500", "tool=150", "tool_end=169",
+                 "tool_ticks=1"});
   ASSERT_EQ(process().stand_downs.size(), 2u);
   std::map<bool, std::set<uint64_t>> durations;  // after the other profiler
   for (const abi::DataRecord& record : process().records) {
@@ -110,8 +110,8 @@ TEST_F(ReleaseTest, TimesAreTheSameAfterAProfilerThatCountsTicks) {
 TEST_F(ReleaseTest, NothingIsTracedWhereKernelsHaveNoTimesAnyMore) {
   extra_["SWGPU_SET"] = "clock.mode=real,cupti.version=130001";
   SendAfterCalls(TraceControl());
-  RunAndCompare(
-      {"iterations=300", "lengths=16", "sleep_us=500", "tool=150", "tool_end=169", "tool_ticks=1"});
+  RunAndCompare({"iterations=2500", "lengths=16", "sleep_us=500", "tool=150", "tool_end=169",
+                 "tool_ticks=1"});
   ASSERT_EQ(process().stand_downs.size(), 2u);
   EXPECT_GT(CountKernels([&](const auto& kernel) { return kernel.start_ns < BackNs(); }), 100u);
   EXPECT_EQ(process().stats.invalid_timestamps, 0u);
@@ -247,7 +247,7 @@ TEST_P(FinalizeTest, EverythingIsTakenAnew) {
   AddEntry(&control, 100, 16, abi::kConfigTrace, 1000);
   AddEntry(&control, 101, 32, 2, 1000);
   SendAfterCalls(control);
-  RunAndCompare({"iterations=1000", "lengths=16,32", "sleep_us=3000", "tool=150", "tool_end=159",
+  RunAndCompare({"iterations=1500", "lengths=16,32", "sleep_us=3000", "tool=150", "tool_end=159",
                  "tool_keeps=1", GetParam()});
   ASSERT_GE(process().stand_downs.size(), 2u);
   ASSERT_FALSE(process().boundaries.empty());
@@ -362,7 +362,7 @@ TEST_F(ReleaseTest, NoCaptureOfAnotherThreadIsBroken) {
 TEST_F(ReleaseTest, WhatAToolThatWasFirstLeavesIsKnown) {
   extra_["SWGPU_SET"] = "clock.mode=real,cupti.version=130101";
   SendAfterCalls(TraceControl());
-  RunWatched({"iterations=1200", "lengths=16", "layers=2", "sleep_us=2000", "replay=1", "tool=-1",
+  RunWatched({"iterations=2000", "lengths=16", "layers=2", "sleep_us=2000", "replay=1", "tool=-1",
               "tool_end=100", "tool_tells=0"});
   EXPECT_GT(GoodWindows(), 50u);
   const auto of_graph = [](const auto& kernel) { return kernel.graph_id != 0; };
@@ -372,7 +372,7 @@ TEST_F(ReleaseTest, WhatAToolThatWasFirstLeavesIsKnown) {
 TEST_F(ReleaseTest, AToolThatWasFirstAndCountsTicksLeavesNoTraces) {
   extra_["SWGPU_SET"] = "clock.mode=real";
   SendAfterCalls(TraceControl());
-  RunWatched({"iterations=1200", "lengths=16", "sleep_us=2000", "tool=-1", "tool_end=100",
+  RunWatched({"iterations=2000", "lengths=16", "sleep_us=2000", "tool=-1", "tool_end=100",
               "tool_tells=0", "tool_ticks=1"});
   EXPECT_EQ(GoodWindows(), 0u);
   EXPECT_TRUE(AnyMessage("gives kernels no times from then on"));

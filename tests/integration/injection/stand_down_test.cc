@@ -98,7 +98,7 @@ TEST_P(StandDownAtLevelTest, TheOtherToolsTraceIsComplete) {
   AddConfig(&control, 2, "gpu__time_duration.sum", GetParam().ranges);
   if (GetParam().config_id != 0) AddEntry(&control, 100, 16, GetParam().config_id, 1000);
   SendAfterCalls(control);
-  RunBoth({"iterations=600", "lengths=16", "sleep_us=500", "sync=3", "tool=300", "tool_end=399"});
+  RunBoth({"iterations=2600", "lengths=16", "sleep_us=500", "sync=3", "tool=300", "tool_end=399"});
   ExpectOneStandDown("torch.profiler");
   // Iterations and their measurements start again.
   const uint64_t back_ns = process().stand_downs[1].event.end_ns;
@@ -150,7 +150,7 @@ TEST_F(StandDownTest, AToolThatKeepsItsSubscriptionLeavesUsTheRecords) {
   abi::Control control = MarkControl(MarkRule(1));
   AddEntry(&control, 100, 16, abi::kConfigTrace, 1000, 1);
   SendAfterCalls(control);
-  RunBoth({"iterations=400", "lengths=16", "mark=1", "sleep_us=500", "tool=200", "tool_end=299",
+  RunBoth({"iterations=2500", "lengths=16", "mark=1", "sleep_us=500", "tool=200", "tool_end=299",
            "tool_keeps=1"});
   ExpectOneStandDown("torch.profiler");
   EXPECT_THAT(profiled_.output, HasSubstr("come_back 1"));
@@ -174,16 +174,17 @@ TEST_F(StandDownTest, AgainAndAgain) {
     abi::Control control = MarkControl(MarkRule(1));
     AddEntry(&control, 100, 16, abi::kConfigTrace, 1000, 1);
     daemon.OnCalls(60, [control](PuppetProcess& p) { p.Send(control); });
-    const std::vector<std::string> arguments = {"iterations=300", "lengths=16", "mark=1",
-                                                "sleep_us=500",   "tool=100",   "tool_end=119",
-                                                "tool_period=40", keeps};
+    // Long enough between two stand-downs that iterations are measured.
+    const std::vector<std::string> arguments = {"iterations=4200",  "lengths=16", "mark=1",
+                                                "sleep_us=500",     "tool=100",   "tool_end=119",
+                                                "tool_period=2000", keeps};
     daemon.Start();
     const ProgramResult profiled = Run(arguments);
     daemon.Stop();
     EXPECT_EQ(ToolLine(profiled.output), ToolLine(Run(arguments, false).output));
     ASSERT_EQ(daemon.process_count(), 1u);
-    EXPECT_EQ(daemon.process(0).stand_downs.size(), 10u);
-    EXPECT_GT(daemon.process(0).boundaries.size(), 200u);
+    EXPECT_EQ(daemon.process(0).stand_downs.size(), 6u);
+    EXPECT_GT(daemon.process(0).boundaries.size(), 4000u);
   }
 }
 

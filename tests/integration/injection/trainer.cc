@@ -11,7 +11,8 @@
 // tool=N tool_end=M: another profiler records from before iteration N to after iteration M, and the
 // library stands down for it (tool_tells=0: nobody tells it; tool_keeps=1: the tool keeps its
 // subscription; tool=-1: from before cuInit; tool_period=P: again every P iterations). storm=T: T
-// threads ask for standing down and coming back all the time.
+// threads ask for standing down and coming back all the time; a thread that captures (below) begins
+// while the library stands down.
 //
 // tool_ticks=1: the tool's clock is CUPTI's from then on, and counts ticks. tool_finalizes=N: the
 // tool ends CUPTI after iteration N, or at its own end, before it says so, with N = tool_end.
@@ -457,6 +458,9 @@ int main(int argc, char** argv) {
     });
   }
   std::atomic<int> broken{0}, captured{0};
+  const bool begins_unseen =
+      Option("capture_thread", 0) != 0 && Option("storm", 0) != 0 && seqpoint_stand_down;
+  if (begins_unseen) seqpoint_stand_down("storm");
   if (Option("capture_thread", 0) != 0) {
     others.emplace_back([&] {
       Check(cuCtxSetCurrent(trainer.context), "cuCtxSetCurrent");
@@ -474,6 +478,10 @@ int main(int argc, char** argv) {
         usleep(50);
       }
     });
+  }
+  if (begins_unseen) {
+    while (captured == 0) usleep(100);
+    seqpoint_come_back();
   }
   std::vector<std::thread> storm;
   for (long i = 0; i < Option("storm", 0); ++i) {
