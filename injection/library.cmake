@@ -12,7 +12,7 @@ set(call_path
   iterations/measurement_window.cc iterations/plan.cc iterations/step_watch.cc iterations/wait_watch.cc
   process/driver_callbacks.cc)
 set(guest_sources ${call_path}
-  base/features.cc base/graph_names.cc base/identity.cc base/names.cc base/pool.cc base/system.cc
+  base/features.cc base/graph_names.cc base/identity.cc base/names.cc base/system.cc
   counters/backend.cc counters/configs.cc counters/counters.cc counters/kernel_ranges.cc counters/pm_sampler.cc
   counters/range_profiler.cc
   cupti/activity.cc cupti/activity_buffers.cc cupti/activity_decoder.cc cupti/call_watch.cc cupti/callbacks.cc

@@ -2,13 +2,6 @@
 
 namespace seqpoint::inject {
 
-bool GraphNames::Init(Pool* pool, Names* names) {
-  if (entries_ != nullptr) return true;
-  names_ = names;
-  entries_ = pool->TakeArray<Entry>(kCapacity);
-  return entries_ != nullptr;
-}
-
 const char* GraphNames::Name(CUgraphExec graph) {
   LockGuard guard(&lock_);
   Entry* free = nullptr;

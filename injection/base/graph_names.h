@@ -14,7 +14,8 @@ namespace seqpoint::inject {
 
 class GraphNames {
  public:
-  bool Init(Pool* pool, Names* names);
+  explicit GraphNames(Names* names) : names_(names) {}
+
   // Null when more graphs are alive than the table holds, or a program that makes graphs all the
   // time has used up the names.
   const char* Name(CUgraphExec graph);
@@ -29,9 +30,9 @@ class GraphNames {
     const char* name;
   };
 
-  Names* names_ = nullptr;
+  Names* const names_;
   SpinLock lock_;
-  Entry* entries_ = nullptr;
+  Entry entries_[kCapacity] = {};
   uint32_t used_ = 0;   // entries that were ever taken
   uint32_t count_ = 0;  // graphs named so far
 };

@@ -7,19 +7,8 @@
 
 namespace seqpoint::inject {
 
-bool Names::Init(Pool* pool, injection::RingWriter* ring) {
-  if (entries_ != nullptr) return true;
-  ring_ = ring;
-  address_slots_ = pool->TakeArray<AddressSlot>(kAddressSlots);
-  hash_slots_ = pool->TakeArray<uint32_t>(kHashSlots);
-  texts_ = pool->TakeArray<char>(kTextBytes);
-  entries_ = pool->TakeArray<Entry>(kCapacity + 1);
-  return address_slots_ != nullptr && hash_slots_ != nullptr && texts_ != nullptr &&
-         entries_ != nullptr;
-}
-
 NameRef Names::Lookup(const char* text, size_t compared, uint32_t capacity) {
-  if (text == nullptr || entries_ == nullptr) return {0, 0, nullptr};
+  if (text == nullptr) return {0, 0, nullptr};
   const uint64_t mixed = reinterpret_cast<uint64_t>(text) * 0x9E3779B97F4A7C15ull;
   AddressSlot* slot = &address_slots_[mixed >> 50];
   static_assert(kAddressSlots == 1u << (64 - 50));

@@ -16,7 +16,6 @@
 
 #include <atomic>
 
-#include "injection/base/pool.h"
 #include "injection/base/system.h"
 #include "injection/ring/writer.h"
 
@@ -32,8 +31,8 @@ class Names {
  public:
   static constexpr uint32_t kCapacity = 16 * 1024;
 
-  // False: the pool is too small.
-  bool Init(Pool* pool, injection::RingWriter* ring);
+  explicit Names(injection::RingWriter* ring) : ring_(ring) {}
+
   // Names of kernels may fill the table, others half of it.
   NameRef Intern(const char* text) { return Lookup(text, kMaxText, kCapacity / 2); }
   NameRef InternKernel(const char* text) { return Lookup(text, kComparedOfKernels, kCapacity); }
@@ -68,11 +67,12 @@ class Names {
   NameRef InternSlowly(const char* text, uint32_t capacity, AddressSlot* slot);
   bool Announce(uint32_t id);
 
-  injection::RingWriter* ring_ = nullptr;
-  AddressSlot* address_slots_ = nullptr;
-  uint32_t* hash_slots_ = nullptr;  // ids
-  Entry* entries_ = nullptr;        // by id
-  char* texts_ = nullptr;
+  injection::RingWriter* const ring_;
+  AddressSlot address_slots_[kAddressSlots] = {};
+  uint32_t hash_slots_[kHashSlots] = {};  // ids
+  // These two are written before they are read: what is not used costs no memory.
+  Entry entries_[kCapacity + 1];  // by id
+  char texts_[kTextBytes];
   size_t text_used_ = 0;
   uint32_t count_ = 0;
   SpinLock lock_;

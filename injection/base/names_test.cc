@@ -15,17 +15,12 @@ namespace {
 
 class NamesTest : public ::testing::Test {
  protected:
-  void SetUp() override {
-    ASSERT_TRUE(ring_.Create({}).ok());
-    ASSERT_TRUE(pool_.Create(16 << 20));
-    ASSERT_TRUE(names_.Init(&pool_, &ring_));
-  }
+  void SetUp() override { ASSERT_TRUE(ring_.Create({}).ok()); }
   void TearDown() override { ring_.Destroy(); }
   uint64_t Announced() const { return ring_.header()->lane_number; }
 
   injection::RingWriter ring_;
-  Pool pool_;
-  Names names_;
+  Names names_{&ring_};
 };
 
 TEST_F(NamesTest, OneIdForOneTextWhateverItsAddress) {

@@ -23,12 +23,13 @@
 
 namespace seqpoint::inject {
 
+inline constexpr size_t kConfigImageBytes = 128 << 10;
 inline constexpr size_t kCounterImageBytes = 2 << 20;
 inline constexpr uint32_t kMaxMetrics = 64;
 
 struct CounterConfig {
-  std::atomic<uint16_t> ready_id;  // 0: not usable
-  abi::MetricConfig wanted;        // as the control block has it
+  std::atomic<uint16_t> ready_id{0};  // 0: not usable
+  abi::MetricConfig wanted = {};      // as the control block has it
   char text[sizeof(abi::MetricConfig::names) + 1];
   const char* names[kMaxMetrics];
   uint32_t count;
@@ -37,8 +38,8 @@ struct CounterConfig {
   uint32_t max_ranges;  // that find room in the counter data image
   size_t image_bytes;
   size_t counter_bytes;  // of the counter data image
-  uint8_t* image;
-  CUpti_Profiler_Host_Object* host;
+  CUpti_Profiler_Host_Object* host = nullptr;
+  alignas(64) uint8_t image[kConfigImageBytes];
 };
 
 // What a person can do about a result, or null.
@@ -47,11 +48,8 @@ const char* CounterWayOut(uint32_t result);
 class CounterBackend {
  public:
   // `counter_image`: kCounterImageBytes, shared by the backends.
-  void Init(const Cupti* cupti, Features* features, uint8_t* counter_image) {
-    cupti_ = cupti;
-    features_ = features;
-    counter_image_ = counter_image;
-  }
+  CounterBackend(const Cupti* cupti, Features* features, uint8_t* counter_image)
+      : cupti_(cupti), features_(features), counter_image_(counter_image) {}
 
   virtual CUpti_ProfilerType type() const { return CUPTI_PROFILER_TYPE_RANGE_PROFILER; }
   bool measures_ranges() const { return type() == CUPTI_PROFILER_TYPE_RANGE_PROFILER; }
@@ -96,9 +94,9 @@ class CounterBackend {
   uint32_t CheckNumbers(const CounterConfig& config, const double* values);
   friend class CounterConfigs;
 
-  const Cupti* cupti_ = nullptr;
-  Features* features_ = nullptr;
-  uint8_t* counter_image_ = nullptr;
+  const Cupti* const cupti_;
+  Features* const features_;
+  uint8_t* const counter_image_;
   CUcontext context_ = nullptr;
 };
 

@@ -8,26 +8,15 @@
 
 namespace seqpoint::inject {
 
-bool CounterConfigs::Init(Pool* pool) {
-  configs_ = pool->TakeArray<CounterConfig>(abi::kMaxConfigs);
-  availability_ = pool->TakeArray<uint8_t>(kAvailabilityBytes);
-  if (configs_ == nullptr || availability_ == nullptr) return false;
-  for (uint32_t i = 0; i < abi::kMaxConfigs; ++i) {
-    configs_[i].image = pool->TakeArray<uint8_t>(kConfigImageBytes);
-    if (configs_[i].image == nullptr) return false;
-  }
-  return true;
-}
-
 // The other backend's configurations are of no use, and both need the same hardware.
 void CounterConfigs::UseBackend(CounterBackend* backend) {
   if (backend == backend_) return;
   backend_ = backend;
   target_ready_ = has_availability_ = false;
-  for (uint32_t i = 0; i < abi::kMaxConfigs; ++i) {
-    configs_[i].ready_id.store(0, std::memory_order_release);
-    DropHost(&configs_[i].host);
-    configs_[i].wanted = {};
+  for (CounterConfig& config : configs_) {
+    config.ready_id.store(0, std::memory_order_release);
+    DropHost(&config.host);
+    config.wanted = {};
   }
 }
 
@@ -37,8 +26,8 @@ void CounterConfigs::Forget() {
 }
 
 CounterConfig* CounterConfigs::Find(uint16_t config_id) {
-  for (uint32_t i = 0; i < abi::kMaxConfigs; ++i) {
-    if (configs_[i].ready_id.load(std::memory_order_acquire) == config_id) return &configs_[i];
+  for (CounterConfig& config : configs_) {
+    if (config.ready_id.load(std::memory_order_acquire) == config_id) return &config;
   }
   return nullptr;
 }

@@ -2,8 +2,8 @@
 // image each, of one pass. One that needs more passes is refused. Without a successful
 // cuptiProfilerInitialize no range profiler function is ever called (it would crash).
 // Threading: Find, target_ready and WhyNoKernels from any thread; the rest on the helper thread,
-// while no measurement is open. Ownership: images are from the pool; host objects are CUPTI's,
-// dropped with their configuration.
+// while no measurement is open. Ownership: host objects are CUPTI's, dropped with their
+// configuration.
 #ifndef SEQPOINT_INJECTION_COUNTERS_CONFIGS_H_
 #define SEQPOINT_INJECTION_COUNTERS_CONFIGS_H_
 
@@ -16,7 +16,6 @@
 #include "injection/abi/control.h"
 #include "injection/base/features.h"
 #include "injection/base/names.h"
-#include "injection/base/pool.h"
 #include "injection/counters/backend.h"
 #include "injection/cupti/call_watch.h"
 #include "injection/cupti/contexts.h"
@@ -39,8 +38,6 @@ class CounterConfigs {
         features_(features),
         backend_(backend) {}
 
-  // False: the pool is too small.
-  bool Init(Pool* pool);
   // Null: there is none that is ready.
   CounterConfig* Find(uint16_t config_id);
   bool target_ready() const { return target_ready_.load(std::memory_order_relaxed); }
@@ -58,7 +55,6 @@ class CounterConfigs {
   void Prepare(uint32_t target, const abi::MetricConfig wanted[abi::kMaxConfigs]);
 
  private:
-  static constexpr size_t kConfigImageBytes = 128 << 10;
   static constexpr size_t kAvailabilityBytes = 256 << 10;
   using Message = Text<256>;
 
@@ -78,11 +74,11 @@ class CounterConfigs {
   injection::RingWriter* const ring_;
   Features* const features_;
   CounterBackend* backend_;
-  CounterConfig* configs_ = nullptr;
+  CounterConfig configs_[abi::kMaxConfigs];
   bool initialized_ = false;  // cuptiProfilerInitialize succeeded
   std::atomic<bool> target_ready_{false};
   char chip_[32] = {};
-  uint8_t* availability_ = nullptr;
+  alignas(64) uint8_t availability_[kAvailabilityBytes];
   bool has_availability_ = false;
 };
 

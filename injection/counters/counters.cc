@@ -15,15 +15,6 @@ constexpr int kPatienceMs = 1000;
 
 }  // namespace
 
-bool Counters::Init(Pool* pool) {
-  uint8_t* counter_image = pool->TakeArray<uint8_t>(kCounterImageBytes);
-  if (counter_image == nullptr || !configs_.Init(pool) || !kernels_.Init(pool)) return false;
-  range_.Init(cupti_, features_, counter_image);
-  pm_.Init(cupti_, features_, counter_image);
-  gone_.store(false, std::memory_order_relaxed);
-  return true;
-}
-
 bool Counters::Begin(State to) {
   if (gone_.load(std::memory_order_relaxed)) return false;
   State idle = State::kIdle;

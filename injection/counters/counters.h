@@ -29,7 +29,6 @@
 #include "injection/abi/control.h"
 #include "injection/base/features.h"
 #include "injection/base/names.h"
-#include "injection/base/pool.h"
 #include "injection/counters/availability.h"
 #include "injection/counters/backend.h"
 #include "injection/counters/configs.h"
@@ -60,8 +59,8 @@ class Counters final : public CallRecordListener {
         features_(features),
         configs_(cupti, driver, names, contexts, call_watch, ring, features, &range_) {}
 
-  // False: the pool is too small, and there are no counters.
-  bool Init(Pool* pool);
+  // CUPTI is there: until now there are no counters.
+  void Start() { gone_.store(false, std::memory_order_relaxed); }
 
   // Can a measurement begin now?
   bool Ready(uint16_t config_id);
@@ -125,15 +124,16 @@ class Counters final : public CallRecordListener {
   WakeWord* const helper_;
   injection::RingWriter* const ring_;
   Features* const features_;
-  RangeProfiler range_;
-  PmSampler pm_;
+  alignas(64) uint8_t counter_image_[kCounterImageBytes];  // of the backend that measures
+  RangeProfiler range_{cupti_, features_, counter_image_};
+  PmSampler pm_{cupti_, features_, counter_image_};
   CounterBackend* backend_ = &range_;
   std::atomic<bool> samples_{false};  // backend_ is pm_
   KernelRanges kernels_;
   CounterConfigs configs_;
   CounterAvailability availability_;
   std::atomic<State> state_{State::kIdle};
-  std::atomic<bool> gone_{true};      // no CUPTI: before Init, or for ever
+  std::atomic<bool> gone_{true};      // no CUPTI: before Start, or for ever
   uint32_t generation_ = 0;           // of the configurations that are built
   CounterConfig* active_ = nullptr;   // of the open measurement
   abi::CountersEvent measured_ = {};  // that is to be decoded

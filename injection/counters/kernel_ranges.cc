@@ -2,12 +2,6 @@
 
 namespace seqpoint::inject {
 
-bool KernelRanges::Init(Pool* pool) {
-  name_ids_ = pool->TakeArray<uint32_t>(kMaxRanges);
-  kernels_ = pool->TakeArray<Kernel>(kMaxRanges);
-  return name_ids_ != nullptr && kernels_ != nullptr;
-}
-
 void KernelRanges::Begin(CUcontext context) {
   LockGuard lock(&lock_);
   context_ = context;

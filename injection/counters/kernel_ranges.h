@@ -17,7 +17,6 @@
 
 #include "injection/abi/control.h"
 #include "injection/abi/records.h"
-#include "injection/base/pool.h"
 #include "injection/base/system.h"
 
 namespace seqpoint::inject {
@@ -33,9 +32,6 @@ class KernelRanges {
     uint32_t launches;
     double value[abi::kMaxKernelMetrics];
   };
-
-  // False: the pool is too small.
-  bool Init(Pool* pool);
 
   void Begin(CUcontext context);
   // Stops listing. Why the ranges cannot be told apart, for a person; null: they can.
@@ -65,9 +61,9 @@ class KernelRanges {
   uint32_t launches_ = 0;
   bool overlapped_ = false;
   bool saw_graph_ = false;
-  uint32_t* name_ids_ = nullptr;  // of the first kMaxRanges launches
+  uint32_t name_ids_[kMaxRanges];  // of the first launches
 
-  Kernel* kernels_ = nullptr;
+  Kernel kernels_[kMaxRanges];
   uint32_t kernel_count_ = 0;
 };
 

@@ -26,6 +26,8 @@ namespace seqpoint::inject {
 
 class PmSampler final : public CounterBackend {
  public:
+  using CounterBackend::CounterBackend;
+
   CUpti_ProfilerType type() const override { return CUPTI_PROFILER_TYPE_PM_SAMPLING; }
   const char* words() const override { return "PM sampling"; }
   bool Exists() const override { return cupti_->CanSample(); }

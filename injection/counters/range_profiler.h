@@ -14,6 +14,8 @@ namespace seqpoint::inject {
 
 class RangeProfiler final : public CounterBackend {
  public:
+  using CounterBackend::CounterBackend;
+
   CUpti_ProfilerType type() const override { return CUPTI_PROFILER_TYPE_RANGE_PROFILER; }
   const char* words() const override { return "range profiling"; }
   bool Exists() const override { return cupti_->CanProfileRanges(); }

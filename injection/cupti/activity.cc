@@ -22,8 +22,7 @@ constexpr KindOf kKindTable[] = {
 
 }  // namespace
 
-bool Activity::Init(Pool* pool) {
-  if (!buffers_.Init(pool)) return false;
+bool Activity::Init() {
   decoder_->Begin();
   // So that the thread ids of records are those of the system.
   if (cupti_->SetThreadIdType != nullptr) {

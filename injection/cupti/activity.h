@@ -16,7 +16,6 @@
 #include <atomic>
 
 #include "injection/base/features.h"
-#include "injection/base/pool.h"
 #include "injection/cupti/activity_buffers.h"
 #include "injection/cupti/activity_decoder.h"
 #include "injection/cupti/call_watch.h"
@@ -59,7 +58,7 @@ class Activity {
         record_watch_(decoder, features) {}
 
   // False: records cannot be had; the reason was reported.
-  bool Init(Pool* pool);
+  bool Init();
   bool ready() const { return ready_.load(std::memory_order_relaxed); }
 
   // CUPTI is ours again, after another tool had it, and may have ended it: the buffers are

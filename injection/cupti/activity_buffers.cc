@@ -5,18 +5,11 @@
 namespace seqpoint::inject {
 namespace {
 
-constexpr size_t kAlignment = 64;
-
 ActivityBuffers* g_registered = nullptr;
 
 }  // namespace
 
 void ActivityBuffers::ForgetInChild() { g_registered = nullptr; }
-
-bool ActivityBuffers::Init(Pool* pool) {
-  last_resort_ = static_cast<uint8_t*>(pool->Take(kSmallBufferBytes));
-  return last_resort_ != nullptr;
-}
 
 uint32_t ActivityBuffers::Register() {
   g_registered = this;

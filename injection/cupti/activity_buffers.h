@@ -10,7 +10,7 @@
 //     gets.
 //
 // Threading: CUPTI asks for buffers and returns them on its own threads or on the one that flushes.
-// Init, Register and ExpectLoss by one thread at a time.
+// Register and ExpectLoss by one thread at a time.
 #ifndef SEQPOINT_INJECTION_CUPTI_ACTIVITY_BUFFERS_H_
 #define SEQPOINT_INJECTION_CUPTI_ACTIVITY_BUFFERS_H_
 
@@ -20,7 +20,6 @@
 
 #include <atomic>
 
-#include "injection/base/pool.h"
 #include "injection/cupti/activity_decoder.h"
 #include "injection/cupti/call_watch.h"
 #include "injection/cupti/loader.h"
@@ -34,13 +33,12 @@ class ActivityBuffers {
   static constexpr size_t kBufferBytes = 1 << 20;
   static constexpr uint32_t kSmallBuffers = 496;
   static constexpr size_t kSmallBufferBytes = 32 << 10;
+  static constexpr size_t kAlignment = 64;  // bytes: a line of the cache
 
   ActivityBuffers(const Cupti* cupti, CallWatch* call_watch, injection::RingWriter* ring,
                   ActivityDecoder* decoder)
       : cupti_(cupti), call_watch_(call_watch), ring_(ring), decoder_(decoder) {}
 
-  // False: the pool is too small.
-  bool Init(Pool* pool);
   // Has CUPTI ask here for buffers. One object of a process can do that. The CUptiResult.
   uint32_t Register();
   // CUPTI was another tool's: what it was lent before may be that tool's now.
@@ -67,7 +65,7 @@ class ActivityBuffers {
   injection::RingWriter* const ring_;
   ActivityDecoder* const decoder_;
   Buffer buffers_[kBuffers + kSmallBuffers] = {};  // allocated when they are needed first
-  uint8_t* last_resort_ = nullptr;
+  alignas(kAlignment) uint8_t last_resort_[kSmallBufferBytes];
 };
 
 }  // namespace seqpoint::inject

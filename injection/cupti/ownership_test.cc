@@ -81,8 +81,6 @@ class OwnershipTest : public testing::Test {
     cupti_.EnableCallback = EnableCallback;
     cupti_.GetTimestamp = GetTimestamp;
     cupti_.version = 130200;
-    pool_.Create(16 << 20);
-    names_.Init(&pool_, &ring_.writer);
     clock_.Init(&cupti_, &ring_.writer);
     ownership_.SetLibrary(CuptiOwnership::Library::kFound);
   }
@@ -92,8 +90,7 @@ class OwnershipTest : public testing::Test {
   }
 
   TestRing ring_;
-  Pool pool_;
-  Names names_;
+  Names names_{&ring_.writer};
   WakeWord helper_;
   SpinLock lock_;
   Cupti cupti_ = {};

@@ -5,12 +5,11 @@ namespace seqpoint::inject {
 using Kind = Measurement::Kind;
 
 void Handover::Begin() {
-  if (cupti_->Has(kKeepsNamesOfUnloadedModules)) launch_names_->Init(pool_);
-  if (reads_records_ && activity_->Init(pool_) && activity_->traces()) {
+  if (reads_records_ && activity_->Init() && activity_->traces()) {
     features_->Report(abi::Feature::kActivity, abi::FeatureState::kReady, 0,
                       "GPU work can be recorded");
   }
-  counters_->Init(pool_);
+  counters_->Start();
 }
 
 void Handover::Renew() {

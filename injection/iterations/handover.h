@@ -7,7 +7,6 @@
 
 #include "injection/base/features.h"
 #include "injection/base/launch_names.h"
-#include "injection/base/pool.h"
 #include "injection/counters/counters.h"
 #include "injection/cupti/activity.h"
 #include "injection/cupti/captures.h"
@@ -25,8 +24,7 @@ class Handover final : public CuptiUser {
  public:
   Handover(IterationState* state, MeasurementWindow* window, MeasurementBorders* borders,
            WatchSwitch* watch, StepAccount* steps, const Captures* captures, Activity* activity,
-           Counters* counters, LaunchNames* launch_names, const Cupti* cupti, Pool* pool,
-           Features* features)
+           Counters* counters, LaunchNames* launch_names, const Cupti* cupti, Features* features)
       : state_(state),
         window_(window),
         borders_(borders),
@@ -37,7 +35,6 @@ class Handover final : public CuptiUser {
         counters_(counters),
         launch_names_(launch_names),
         cupti_(cupti),
-        pool_(pool),
         features_(features) {}
 
   // This CUPTI's records are known, and may be asked for.
@@ -63,7 +60,6 @@ class Handover final : public CuptiUser {
   Counters* const counters_;
   LaunchNames* const launch_names_;
   const Cupti* const cupti_;
-  Pool* const pool_;
   Features* const features_;
   bool reads_records_ = false;
 };

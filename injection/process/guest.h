@@ -1,6 +1,8 @@
-// Everything the library has in a process, in one object placed into the pool: the one place that
-// knows all parts and hands each what it needs. There are no other globals with state but what must
-// work without it, so a process that never touches CUDA has nothing but a null pointer.
+// Everything the library has in a process, in one object: the one place that knows all parts and
+// hands each what it needs. All memory of the library besides the ring and CUPTI's activity buffers
+// is in it, tables included; pages that are never used cost nothing. There are no other globals
+// with state but what must work without it, so a process that never touches CUDA has nothing but a
+// null pointer.
 // Threading: each part says its own. Ownership: never destroyed, because CUPTI may call back while
 // the process is being torn down; a forked child forgets it.
 #ifndef SEQPOINT_INJECTION_PROCESS_GUEST_H_
@@ -14,7 +16,6 @@
 #include "injection/base/graph_names.h"
 #include "injection/base/launch_names.h"
 #include "injection/base/names.h"
-#include "injection/base/pool.h"
 #include "injection/base/system.h"
 #include "injection/counters/counters.h"
 #include "injection/counters/wanted_configs.h"
@@ -46,11 +47,10 @@
 namespace seqpoint::inject {
 
 struct Guest {
-  Pool pool;
   injection::RingWriter ring;
   Features features{&ring};
-  Names names;
-  GraphNames graphs;
+  Names names{&ring};
+  GraphNames graphs{&names};
   LaunchNames launch_names;
   WakeWord helper_wake;
 
@@ -79,8 +79,8 @@ struct Guest {
                     &contexts, &captures, &launch_names, &clock,     &ring};
   MeasurementBorders borders{&state,    &window,   &watch,    &token, &ownership, &captures,
                              &contexts, &activity, &counters, &clock, &ring};
-  Handover handover{&state,    &window,   &borders,      &watch, &steps, &captures,
-                    &activity, &counters, &launch_names, &cupti, &pool,  &features};
+  Handover handover{&state,    &window,   &borders,      &watch, &steps,   &captures,
+                    &activity, &counters, &launch_names, &cupti, &features};
   ControlMirror control{&ring, &wanted_configs};
   LevelSwitch levels{&state, &control, &token,    &ownership, &window,      &borders,
                      &watch, &steps,   &captures, &clock,     &helper_wake, &ring};

@@ -11,8 +11,6 @@ namespace seqpoint::inject {
 
 struct IterationParts {
   IterationParts() {
-    pool.Create(16 << 20);
-    names.Init(&pool, &ring.writer);
     clock.Init(&cupti, &ring.writer);
     ownership.Pretend(CuptiOwnership::Share::kAll);
     levels.Start();
@@ -20,8 +18,7 @@ struct IterationParts {
 
   TestRing ring;
   injection::RingWriter* writer = &ring.writer;
-  Pool pool;
-  Names names;
+  Names names{writer};
   LaunchNames launch_names;
   WakeWord helper;
   Cupti cupti = {};
@@ -49,8 +46,8 @@ struct IterationParts {
                     &contexts, &captures, &launch_names, &clock,     writer};
   MeasurementBorders borders{&state,    &window,   &watch,    &token, &ownership, &captures,
                              &contexts, &activity, &counters, &clock, writer};
-  Handover handover{&state,    &window,   &borders,      &watch, &steps, &captures,
-                    &activity, &counters, &launch_names, &cupti, &pool,  &features};
+  Handover handover{&state,    &window,   &borders,      &watch, &steps,   &captures,
+                    &activity, &counters, &launch_names, &cupti, &features};
   ControlMirror control{writer, &wanted_configs};
   LevelSwitch levels{&state, &control, &token,    &ownership, &window, &borders,
                      &watch, &steps,   &captures, &clock,     &helper, writer};
