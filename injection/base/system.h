@@ -3,6 +3,7 @@
 #ifndef SEQPOINT_INJECTION_BASE_SYSTEM_H_
 #define SEQPOINT_INJECTION_BASE_SYSTEM_H_
 
+#include <link.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -86,6 +87,17 @@ class InsideScope {
 inline const char* Basename(const char* path) {
   const char* slash = strrchr(path, '/');
   return slash == nullptr ? path : slash + 1;
+}
+
+// Shows the loaded objects to visit(info) until that returns true. Did it? The loader is locked
+// meanwhile. A visit calls nothing that takes its other lock (dlsym, dladdr): a thread that loads
+// an object takes that one first, and then waits for this one.
+template <typename Visit>
+bool AnyLoaded(const Visit& visit) {
+  const auto call = [](dl_phdr_info* info, size_t, void* data) {
+    return (*static_cast<const Visit*>(data))(*info) ? 1 : 0;
+  };
+  return dl_iterate_phdr(call, const_cast<Visit*>(&visit)) != 0;
 }
 
 // Text of fixed capacity; what does not fit is cut.

@@ -138,10 +138,7 @@ void Activity::SetKindsOfWindow(uint32_t kinds) {
 
 // A thread of NVTX ranges alone has no context of its own.
 void Activity::WaitForGpu() {
-  if (driver_->CtxSynchronize == nullptr ||
-      driver_->CtxSynchronize() != CUDA_ERROR_INVALID_CONTEXT) {
-    return;
-  }
+  if (driver_->CtxSynchronize() != CUDA_ERROR_INVALID_CONTEXT) return;
   const CUcontext only = contexts_->Only();
   if (only == nullptr) return;
   const CurrentContext current(driver_, only);

@@ -40,7 +40,6 @@ CUcontext Contexts::Only() {
 }
 
 void Contexts::ReportDevice(uint32_t device, const char* chip) {
-  if (driver_->DeviceGetName == nullptr || driver_->DeviceGetAttribute == nullptr) return;
   const CUdevice id = static_cast<CUdevice>(device);
   char name[256] = {};
   if (driver_->DeviceGetName(name, sizeof(name) - 1, id) != CUDA_SUCCESS) return;
@@ -58,7 +57,7 @@ void Contexts::ReportDevice(uint32_t device, const char* chip) {
   event.multiprocessors =
       static_cast<uint32_t>(attribute(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT));
   size_t memory_bytes = 0;
-  if (driver_->DeviceTotalMem != nullptr) driver_->DeviceTotalMem(&memory_bytes, id);
+  driver_->DeviceTotalMem(&memory_bytes, id);
   event.memory_bytes = memory_bytes;
   if (chip != nullptr) strncpy(event.chip, chip, sizeof(event.chip) - 1);
   event.length = static_cast<uint32_t>(strlen(name));
@@ -87,10 +86,8 @@ void Contexts::ReportNewDevices() {
 CUcontext Contexts::Of(CUcontext context) {
   if (context != nullptr) return context;
   CUcontext current = nullptr;
-  if (driver_->CtxGetCurrent != nullptr) {
-    InsideScope inside;
-    if (driver_->CtxGetCurrent(&current) == CUDA_SUCCESS && current != nullptr) return current;
-  }
+  InsideScope inside;
+  if (driver_->CtxGetCurrent(&current) == CUDA_SUCCESS && current != nullptr) return current;
   return Any();
 }
 

@@ -16,7 +16,6 @@ class CurrentContext {
   CurrentContext(const CudaDriver* driver, CUcontext context, CUcontext known = nullptr)
       : driver_(driver) {
     if (context == known) return;
-    if (driver->CtxGetCurrent == nullptr || driver->CtxSetCurrent == nullptr) return;
     if (driver->CtxGetCurrent(&before_) != CUDA_SUCCESS || before_ == context) return;
     changed_ = driver->CtxSetCurrent(context) == CUDA_SUCCESS;
   }

@@ -17,24 +17,13 @@ constexpr const char* kMajors[] = {"13", "12"};
 constexpr uint32_t kOldestVersion = 19;       // CUDA 12.0
 constexpr uint32_t kFirstUnknown = 140'000u;  // CUDA 14
 
-char g_detail[PATH_MAX + 128];
-
-// Walks the mapped objects for one whose file name begins with `prefix`.
-struct MappedSearch {
-  const char* prefix;
-  char path[PATH_MAX];
-};
-int FindMapped(dl_phdr_info* info, size_t, void* data) {
-  MappedSearch* search = static_cast<MappedSearch*>(data);
-  if (info->dlpi_name == nullptr) return 0;
-  if (strncmp(Basename(info->dlpi_name), search->prefix, strlen(search->prefix)) != 0) return 0;
-  snprintf(search->path, sizeof(search->path), "%s", info->dlpi_name);
-  return 1;
-}
-bool Mapped(const char* prefix, MappedSearch* search) {
-  search->prefix = prefix;
-  search->path[0] = '\0';
-  return dl_iterate_phdr(FindMapped, search) == 1;
+// The path of a loaded object whose file name begins with `prefix`.
+bool Mapped(const char* prefix, char path[PATH_MAX]) {
+  return AnyLoaded([&](const dl_phdr_info& info) {
+    if (strncmp(Basename(info.dlpi_name), prefix, strlen(prefix)) != 0) return false;
+    snprintf(path, PATH_MAX, "%s", info.dlpi_name);
+    return true;
+  });
 }
 
 void* OpenIn(const char* folder, size_t folder_length, const char* relative) {
@@ -78,12 +67,12 @@ void* OpenMajor(const char* major, const char* runtime) {
 void* OpenCupti(bool* was_mapped) {
   *was_mapped = true;
   // The program's runtime tells which major version is its own, where several are about.
-  MappedSearch runtime;
+  char runtime[PATH_MAX];
   const char* own = nullptr;
   for (const char* major : kMajors) {
     char name[32];
     snprintf(name, sizeof(name), "libcudart.so.%s", major);
-    if (own == nullptr && Mapped(name, &runtime)) own = major;
+    if (own == nullptr && Mapped(name, runtime)) own = major;
   }
   const auto mapped = [](const char* major) {
     char soname[32];
@@ -95,15 +84,15 @@ void* OpenCupti(bool* was_mapped) {
     if (handle == nullptr) handle = mapped(major);
   }
   if (handle != nullptr) return handle;
-  MappedSearch search;
-  if (Mapped("libcupti.so", &search)) {
-    handle = dlopen(search.path, RTLD_NOLOAD | RTLD_NOW);
+  char path[PATH_MAX];
+  if (Mapped("libcupti.so", path)) {
+    handle = dlopen(path, RTLD_NOLOAD | RTLD_NOW);
     if (handle != nullptr) return handle;
   }
   *was_mapped = false;
   const char* named = getenv("SEQPOINT_CUPTI_LIB");
   if (named != nullptr && named[0] != '\0') return dlopen(named, RTLD_NOW | RTLD_LOCAL);
-  if (own != nullptr) handle = OpenMajor(own, runtime.path);
+  if (own != nullptr) handle = OpenMajor(own, runtime);
   for (const char* major : kMajors) {
     if (handle == nullptr) handle = OpenMajor(major, nullptr);
   }
@@ -123,13 +112,9 @@ void PreloadNvperf(void* any_cupti_function) {
 
 template <typename Function>
 bool Resolve(void* handle, const char* name, Function* function) {
-  *function = reinterpret_cast<Function>(dlsym(handle, name));
-  return *function != nullptr;
-}
-
-LoadResult Result(LoadStatus status, const char* detail, bool was_mapped) {
-  snprintf(g_detail, sizeof(g_detail), "%s", detail == nullptr ? "" : detail);
-  return {status, g_detail, was_mapped};
+  void* const found = dlsym(handle, name);
+  if (found != nullptr) *function = reinterpret_cast<Function>(found);
+  return found != nullptr;
 }
 
 }  // namespace
@@ -144,62 +129,49 @@ const char* Cupti::ResultName(uint32_t result) const {
   return name;
 }
 
-// What both backends need.
-static bool CanBuildConfigurations(const Cupti& cupti) {
-  return cupti.ProfilerInitialize != nullptr && cupti.ProfilerDeviceSupported != nullptr &&
-         cupti.DeviceGetChipName != nullptr && cupti.GetDeviceId != nullptr &&
-         cupti.ProfilerHostInitialize != nullptr && cupti.ProfilerHostDeinitialize != nullptr &&
-         cupti.ProfilerHostConfigAddMetrics != nullptr &&
-         cupti.ProfilerHostGetConfigImageSize != nullptr &&
-         cupti.ProfilerHostGetConfigImage != nullptr &&
-         cupti.ProfilerHostGetNumOfPasses != nullptr &&
-         cupti.ProfilerHostEvaluateToGpuValues != nullptr;
-}
-
+#define SEQPOINT_IS_THERE(name) &&name != nullptr
 bool Cupti::CanProfileRanges() const {
-  return CanBuildConfigurations(*this) && ProfilerGetCounterAvailability != nullptr &&
-         RangeProfilerEnable != nullptr && RangeProfilerDisable != nullptr &&
-         RangeProfilerSetConfig != nullptr && RangeProfilerStart != nullptr &&
-         RangeProfilerStop != nullptr && RangeProfilerPushRange != nullptr &&
-         RangeProfilerPopRange != nullptr && RangeProfilerDecodeData != nullptr &&
-         RangeProfilerGetCounterDataSize != nullptr &&
-         RangeProfilerCounterDataImageInitialize != nullptr &&
-         RangeProfilerGetCounterDataInfo != nullptr;
+  return true SEQPOINT_CUPTI_COUNTERS(SEQPOINT_IS_THERE) SEQPOINT_CUPTI_RANGES(SEQPOINT_IS_THERE);
 }
 
 bool Cupti::CanSample() const {
-  return CanBuildConfigurations(*this) && PmSamplingGetCounterAvailability != nullptr &&
-         PmSamplingEnable != nullptr && PmSamplingDisable != nullptr &&
-         PmSamplingSetConfig != nullptr && PmSamplingStart != nullptr &&
-         PmSamplingStop != nullptr && PmSamplingDecodeData != nullptr &&
-         PmSamplingGetCounterDataSize != nullptr &&
-         PmSamplingCounterDataImageInitialize != nullptr &&
-         PmSamplingGetCounterDataInfo != nullptr && PmSamplingCounterDataGetSampleInfo != nullptr;
+  return true SEQPOINT_CUPTI_COUNTERS(SEQPOINT_IS_THERE) SEQPOINT_CUPTI_SAMPLING(SEQPOINT_IS_THERE);
 }
+#undef SEQPOINT_IS_THERE
 
-LoadResult LoadCupti(Cupti* cupti, CudaDriver* driver) {
-  void* cuda = dlopen("libcuda.so.1", RTLD_NOLOAD | RTLD_NOW);
-  if (cuda != nullptr) {
-    Resolve(cuda, "cuCtxSynchronize", &driver->CtxSynchronize);
-    Resolve(cuda, "cuCtxGetCurrent", &driver->CtxGetCurrent);
-    Resolve(cuda, "cuCtxSetCurrent", &driver->CtxSetCurrent);
-    Resolve(cuda, "cuThreadExchangeStreamCaptureMode", &driver->ThreadExchangeStreamCaptureMode);
-    Resolve(cuda, "cuDriverGetVersion", &driver->DriverGetVersion);
-    Resolve(cuda, "cuDeviceGetName", &driver->DeviceGetName);
-    Resolve(cuda, "cuDeviceGetAttribute", &driver->DeviceGetAttribute);
-    Resolve(cuda, "cuDeviceTotalMem_v2", &driver->DeviceTotalMem);
+LoadedCupti LoadCupti(Cupti* cupti, CudaDriver* driver, Features* features) {
+  using abi::Feature;
+  using abi::FeatureState;
+  if (void* cuda = dlopen("libcuda.so.1", RTLD_NOLOAD | RTLD_NOW); cuda != nullptr) {
+#define SEQPOINT_RESOLVE(name, function) Resolve(cuda, #function, &driver->name);
+    SEQPOINT_DRIVER(SEQPOINT_RESOLVE)
+#undef SEQPOINT_RESOLVE
   }
-  bool was_mapped = false;
-  void* handle = OpenCupti(&was_mapped);
-  if (handle == nullptr) return Result(LoadStatus::kNotFound, dlerror(), was_mapped);
+  LoadedCupti loaded = {};
+  void* handle = OpenCupti(&loaded.was_mapped);
+  if (handle == nullptr) {
+    const char* why = dlerror();
+    features->Report(Feature::kCupti, FeatureState::kFailed, 0,
+                     "libcupti.so.13 was not found (%s); install the CUPTI of your CUDA, or set "
+                     "SEQPOINT_CUPTI_LIB to its path",
+                     why == nullptr ? "" : why);
+    return loaded;
+  }
   const char* missing = nullptr;
 #define SEQPOINT_RESOLVE(name) \
   if (!Resolve(handle, "cupti" #name, &cupti->name)) missing = "cupti" #name;
   SEQPOINT_CUPTI_REQUIRED(SEQPOINT_RESOLVE)
 #undef SEQPOINT_RESOLVE
-  if (missing != nullptr) return Result(LoadStatus::kIncomplete, missing, was_mapped);
+  if (missing != nullptr) {
+    features->Report(Feature::kCupti, FeatureState::kFailed, 0,
+                     "libcupti lacks %s; install CUDA 12.0 or later", missing);
+    return loaded;
+  }
 #define SEQPOINT_RESOLVE(name) Resolve(handle, "cupti" #name, &cupti->name);
   SEQPOINT_CUPTI_OPTIONAL(SEQPOINT_RESOLVE)
+  SEQPOINT_CUPTI_COUNTERS(SEQPOINT_RESOLVE)
+  SEQPOINT_CUPTI_RANGES(SEQPOINT_RESOLVE)
+  SEQPOINT_CUPTI_SAMPLING(SEQPOINT_RESOLVE)
 #undef SEQPOINT_RESOLVE
   uint32_t version = 0;
   cupti->GetVersion(&version);
@@ -208,9 +180,23 @@ LoadResult LoadCupti(Cupti* cupti, CudaDriver* driver) {
   Dl_info info;
   const bool known = dladdr(reinterpret_cast<void*>(cupti->GetVersion), &info) != 0;
   const char* path = known ? info.dli_fname : "libcupti";
-  if (version < kOldestVersion) return Result(LoadStatus::kVersionTooOld, path, was_mapped);
-  if (version >= kFirstUnknown) return Result(LoadStatus::kVersionUnknown, path, was_mapped);
-  return Result(LoadStatus::kReady, path, was_mapped);
+  if (version < kOldestVersion) {
+    features->Report(Feature::kCupti, FeatureState::kFailed, version,
+                     "CUPTI version %u in %s is older than CUDA 12.0; install a later one", version,
+                     path);
+    return loaded;
+  }
+  loaded.usable = true;
+  loaded.reads_records = version < kFirstUnknown;
+  features->Report(Feature::kCupti, FeatureState::kReady, version, "CUPTI version %u from %s",
+                   version, path);
+  if (!loaded.reads_records) {
+    features->Report(Feature::kActivity, FeatureState::kIgnored, version,
+                     "CUPTI version %u is newer than this library knows: calls are watched, GPU "
+                     "records are not read; install a later SeqPoint",
+                     version);
+  }
+  return loaded;
 }
 
 }  // namespace seqpoint::inject

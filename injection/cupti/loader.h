@@ -8,7 +8,7 @@
 // absolute path to another file with the same soname would be a second copy with state of its own,
 // hence the order.
 //
-// Threading: Load is called once, from InitializeInjection; afterwards read only.
+// Threading: LoadCupti is called by one thread at a time; afterwards all is read only.
 #ifndef SEQPOINT_INJECTION_CUPTI_LOADER_H_
 #define SEQPOINT_INJECTION_CUPTI_LOADER_H_
 
@@ -20,6 +20,7 @@
 #include <cupti_target.h>
 #include <stdint.h>
 
+#include "injection/base/features.h"
 #include "injection/cupti/release.h"
 
 namespace seqpoint::inject {
@@ -39,16 +40,17 @@ namespace seqpoint::inject {
   X(ActivityGetNextRecord) \
   X(ActivityGetNumDroppedRecords) \
   X(ActivityFlushAll)
-// Functions whose absence takes one feature away.
+// Functions whose absence takes one detail away.
 #define SEQPOINT_CUPTI_OPTIONAL(X) \
   X(Subscribe_v2) \
   X(SetThreadIdType) \
   X(ActivityEnableDriverApi) \
-  X(ActivityRegisterTimestampCallback) \
+  X(ActivityRegisterTimestampCallback)
+// Functions without which no counters are collected.
+#define SEQPOINT_CUPTI_COUNTERS(X) \
   X(GetDeviceId) \
   X(ProfilerInitialize) \
   X(ProfilerDeviceSupported) \
-  X(ProfilerGetCounterAvailability) \
   X(DeviceGetChipName) \
   X(ProfilerHostInitialize) \
   X(ProfilerHostDeinitialize) \
@@ -56,7 +58,10 @@ namespace seqpoint::inject {
   X(ProfilerHostGetConfigImageSize) \
   X(ProfilerHostGetConfigImage) \
   X(ProfilerHostGetNumOfPasses) \
-  X(ProfilerHostEvaluateToGpuValues) \
+  X(ProfilerHostEvaluateToGpuValues)
+// ... by the range profiler, or by PM sampling.
+#define SEQPOINT_CUPTI_RANGES(X) \
+  X(ProfilerGetCounterAvailability) \
   X(RangeProfilerEnable) \
   X(RangeProfilerDisable) \
   X(RangeProfilerSetConfig) \
@@ -67,7 +72,8 @@ namespace seqpoint::inject {
   X(RangeProfilerDecodeData) \
   X(RangeProfilerGetCounterDataSize) \
   X(RangeProfilerCounterDataImageInitialize) \
-  X(RangeProfilerGetCounterDataInfo) \
+  X(RangeProfilerGetCounterDataInfo)
+#define SEQPOINT_CUPTI_SAMPLING(X) \
   X(PmSamplingGetCounterAvailability) \
   X(PmSamplingEnable) \
   X(PmSamplingDisable) \
@@ -79,12 +85,25 @@ namespace seqpoint::inject {
   X(PmSamplingCounterDataImageInitialize) \
   X(PmSamplingGetCounterDataInfo) \
   X(PmSamplingCounterDataGetSampleInfo)
+// The few functions of the driver that we call ourselves.
+#define SEQPOINT_DRIVER(X) \
+  X(CtxSynchronize, cuCtxSynchronize) \
+  X(CtxGetCurrent, cuCtxGetCurrent) \
+  X(CtxSetCurrent, cuCtxSetCurrent) \
+  X(ThreadExchangeStreamCaptureMode, cuThreadExchangeStreamCaptureMode) \
+  X(DriverGetVersion, cuDriverGetVersion) \
+  X(DeviceGetName, cuDeviceGetName) \
+  X(DeviceGetAttribute, cuDeviceGetAttribute) \
+  X(DeviceTotalMem, cuDeviceTotalMem_v2)
 // clang-format on
 
 struct Cupti {
 #define SEQPOINT_MEMBER(name) decltype(&::cupti##name) name;
   SEQPOINT_CUPTI_REQUIRED(SEQPOINT_MEMBER)
   SEQPOINT_CUPTI_OPTIONAL(SEQPOINT_MEMBER)
+  SEQPOINT_CUPTI_COUNTERS(SEQPOINT_MEMBER)
+  SEQPOINT_CUPTI_RANGES(SEQPOINT_MEMBER)
+  SEQPOINT_CUPTI_SAMPLING(SEQPOINT_MEMBER)
 #undef SEQPOINT_MEMBER
   uint32_t version;  // as cuptiGetVersion says: 19..28 for 12.x, xxyyzz from 13.0; 0: not loaded
 
@@ -95,32 +114,24 @@ struct Cupti {
   bool CanSample() const;
 };
 
-// The few driver functions that we call ourselves; null where the driver lacks one.
+// Stands for a function that the driver lacks, or the process' driver that was not found.
+template <typename... Arguments>
+CUresult CUDAAPI LackingFunction(Arguments...) {
+  return CUDA_ERROR_NOT_FOUND;
+}
 struct CudaDriver {
-  decltype(&::cuCtxSynchronize) CtxSynchronize;
-  decltype(&::cuCtxGetCurrent) CtxGetCurrent;
-  decltype(&::cuCtxSetCurrent) CtxSetCurrent;
-  decltype(&::cuThreadExchangeStreamCaptureMode) ThreadExchangeStreamCaptureMode;
-  decltype(&::cuDriverGetVersion) DriverGetVersion;
-  decltype(&::cuDeviceGetName) DeviceGetName;
-  decltype(&::cuDeviceGetAttribute) DeviceGetAttribute;
-  decltype(&::cuDeviceTotalMem) DeviceTotalMem;
+#define SEQPOINT_MEMBER(name, function) decltype(&::function) name = LackingFunction;
+  SEQPOINT_DRIVER(SEQPOINT_MEMBER)
+#undef SEQPOINT_MEMBER
 };
 
-enum class LoadStatus {
-  kReady,
-  kNotFound,       // no libcupti anywhere
-  kIncomplete,     // a required function is missing
-  kVersionTooOld,  // before CUDA 12.0
-  kVersionUnknown  // a major version this code was not written for: records cannot be read
-};
-
-struct LoadResult {
-  LoadStatus status;
-  const char* detail;  // path, missing function or dlerror text; never null
+struct LoadedCupti {
+  bool usable;         // it is there, and from CUDA 12.0 or later
+  bool reads_records;  // this code was written for its records
   bool was_mapped;     // the process had libcupti already
 };
-LoadResult LoadCupti(Cupti* cupti, CudaDriver* driver);
+// Reports what was found, and what cannot be used.
+LoadedCupti LoadCupti(Cupti* cupti, CudaDriver* driver, Features* features);
 
 }  // namespace seqpoint::inject
 

@@ -153,10 +153,7 @@ void Helper::TalkToDaemon(uint64_t now_ns) {
   if (hello_text_.size() == 0) {
     // Not earlier: inside cuInit the driver must not be called.
     int driver_version = 0;
-    const auto ask = [&] {
-      if (guest->driver.DriverGetVersion == nullptr) return;
-      guest->driver.DriverGetVersion(&driver_version);
-    };
+    const auto ask = [&] { guest->driver.DriverGetVersion(&driver_version); };
     if (guest->ownership.has_library()) {
       guest->ownership.AskDriver(ask);
     } else {
@@ -214,7 +211,6 @@ void Helper::RelaxCaptures() {
   if (relaxed_ || !guest->contexts.any()) return;
   relaxed_ = guest->ownership.AskDriver([guest] {
     CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
-    if (guest->driver.ThreadExchangeStreamCaptureMode == nullptr) return;
     guest->driver.ThreadExchangeStreamCaptureMode(&mode);
   });
 }

@@ -2,7 +2,6 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <limits.h>
-#include <link.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -110,22 +109,16 @@ __attribute__((constructor)) void OnLoad() {
 
 // A copy of the library's file is a second library with state of its own. The first one that the
 // driver called has the process.
-struct CopySearch {
-  const char* own_path;
-  char path[PATH_MAX];
-};
-int FindCopy(dl_phdr_info* info, size_t, void* data) {
-  CopySearch* search = static_cast<CopySearch*>(data);
-  const char* path = info->dlpi_name;
-  if (path == nullptr || strstr(path, "libseqpoint_inject") == nullptr) return 0;
-  if (search->own_path != nullptr && strcmp(path, search->own_path) == 0) return 0;
-  snprintf(search->path, sizeof(search->path), "%s", path);
-  return 1;
-}
 bool AnotherCopyIsActive() {
-  CopySearch search = {OwnPath(), {}};
-  if (dl_iterate_phdr(FindCopy, &search) == 0) return false;
-  void* copy = dlopen(search.path, RTLD_NOLOAD | RTLD_NOW);
+  const char* own = OwnPath();
+  char path[PATH_MAX];
+  const bool copied = AnyLoaded([&](const dl_phdr_info& info) {
+    if (strstr(info.dlpi_name, "libseqpoint_inject") == nullptr) return false;
+    if (own != nullptr && strcmp(info.dlpi_name, own) == 0) return false;
+    snprintf(path, sizeof(path), "%s", info.dlpi_name);
+    return true;
+  });
+  void* copy = copied ? dlopen(path, RTLD_NOLOAD | RTLD_NOW) : nullptr;
   if (copy == nullptr) return false;
   const auto active = reinterpret_cast<decltype(&seqpoint_active)>(dlsym(copy, "seqpoint_active"));
   return active != nullptr && active() != 0;
@@ -191,39 +184,10 @@ void ReportNvtx(Guest* guest) {
 
 // True: CUPTI is there and can be used.
 bool FindCupti(Guest* guest, bool* was_mapped) {
-  const LoadResult load = LoadCupti(&guest->cupti, &guest->driver);
-  *was_mapped = load.was_mapped;
-  Features* features = &guest->features;
-  switch (load.status) {
-    case LoadStatus::kNotFound:
-      features->Report(Feature::kCupti, FeatureState::kFailed, 0,
-                       "libcupti.so.13 was not found (%s); install the CUPTI of your CUDA, or set "
-                       "SEQPOINT_CUPTI_LIB to its path",
-                       load.detail);
-      return false;
-    case LoadStatus::kIncomplete:
-      features->Report(Feature::kCupti, FeatureState::kFailed, 0,
-                       "libcupti lacks %s; install CUDA 12.0 or later", load.detail);
-      return false;
-    case LoadStatus::kVersionTooOld:
-      features->Report(Feature::kCupti, FeatureState::kFailed, guest->cupti.version,
-                       "CUPTI version %u in %s is older than CUDA 12.0; install a later one",
-                       guest->cupti.version, load.detail);
-      return false;
-    case LoadStatus::kVersionUnknown:
-    case LoadStatus::kReady:
-      break;
-  }
-  features->Report(Feature::kCupti, FeatureState::kReady, guest->cupti.version,
-                   "CUPTI version %u from %s", guest->cupti.version, load.detail);
-  if (load.status == LoadStatus::kVersionUnknown) {
-    features->Report(Feature::kActivity, FeatureState::kIgnored, guest->cupti.version,
-                     "CUPTI version %u is newer than this library knows: calls are watched, GPU "
-                     "records are not read; install a later SeqPoint",
-                     guest->cupti.version);
-  }
-  guest->handover.SetReadsRecords(load.status == LoadStatus::kReady);
-  return true;
+  const LoadedCupti loaded = LoadCupti(&guest->cupti, &guest->driver, &guest->features);
+  *was_mapped = loaded.was_mapped;
+  guest->handover.SetReadsRecords(loaded.reads_records);
+  return loaded.usable;
 }
 
 // Who began: the CUDA driver, or a framework adapter, in a program with or without a GPU.

@@ -11,6 +11,7 @@
 
 #include <initializer_list>
 
+#include "injection/base/system.h"
 #include "injection/process/own_memory.h"
 
 namespace seqpoint::inject {
@@ -101,17 +102,13 @@ bool Describe(const dl_phdr_info* info, Object* object) {
   return true;
 }
 
-// The loader is locked meanwhile. A visit calls nothing that takes its other lock (dlsym, dladdr):
-// a thread that loads an object takes that one first, and then waits for this one.
 template <typename Visit>
 void ForEachObject(const Visit& visit) {
-  dl_iterate_phdr(
-      [](dl_phdr_info* info, size_t, void* data) {
-        Object object;
-        if (Describe(info, &object)) (*static_cast<const Visit*>(data))(object);
-        return 0;
-      },
-      const_cast<Visit*>(&visit));
+  AnyLoaded([&](const dl_phdr_info& info) {
+    Object object;
+    if (Describe(&info, &object)) visit(object);
+    return false;
+  });
 }
 
 // Writes words that the loader has made read-only when it was done with them, past the protection:
@@ -290,9 +287,7 @@ bool Keeps(const Object& object, const Redirection* functions, size_t count, Own
 
 const char* FileOf(const Object& object) {
   const char* path = object.info->dlpi_name;
-  if (path == nullptr || path[0] == '\0') return "the program";
-  const char* slash = strrchr(path, '/');
-  return slash == nullptr ? path : slash + 1;
+  return path[0] == '\0' ? "the program" : Basename(path);
 }
 
 }  // namespace
