@@ -1,5 +1,7 @@
 #include "injection/counters/backend.h"
 
+#include "injection/counters/cupti_params.h"
+
 namespace seqpoint::inject {
 
 const char* CounterWayOut(uint32_t result) {
@@ -27,6 +29,19 @@ const char* CounterWayOut(uint32_t result) {
   }
 }
 
+uint32_t CounterBackend::Evaluate(const CounterConfig& config, size_t index, double* values) {
+  SEQPOINT_PARAMS(Profiler_Host_EvaluateToGpuValues, evaluate);
+  evaluate.pHostObject = config.host;
+  evaluate.pCounterDataImage = counter_image_;
+  evaluate.counterDataImageSize = config.counter_bytes;
+  evaluate.rangeIndex = index;
+  evaluate.ppMetricNames = const_cast<const char**>(config.names);
+  evaluate.numMetrics = config.count;
+  evaluate.pMetricValues = values;
+  SEQPOINT_CALL_OR_RETURN(ProfilerHostEvaluateToGpuValues, &evaluate);
+  return CUPTI_SUCCESS;
+}
+
 uint32_t CounterBackend::CheckNumbers(const CounterConfig& config, const double* values) {
   for (uint32_t i = 0; i < config.count; ++i) {
     if (__builtin_isfinite(values[i])) continue;
@@ -39,11 +54,11 @@ uint32_t CounterBackend::CheckNumbers(const CounterConfig& config, const double*
   return 0;
 }
 
-uint32_t CounterBackend::ReportCounterFailure(const Cupti& cupti, Features* features,
-                                              const char* what, uint32_t result) {
+uint32_t ReportCounterFailure(const Cupti& cupti, Features* features, const char* function,
+                              uint32_t result) {
   const char* way_out = CounterWayOut(result);
   features->Report(abi::Feature::kCounters, abi::FeatureState::kFailed, result,
-                   "%s gave %u (%s)%s%s", what, result, cupti.ResultName(result),
+                   "%s gave %u (%s)%s%s", function, result, cupti.ResultName(result),
                    way_out != nullptr ? ": " : "; no counters are collected",
                    way_out != nullptr ? way_out : "");
   return result;

@@ -44,6 +44,9 @@ struct CounterConfig {
 
 // What a person can do about a result, or null.
 const char* CounterWayOut(uint32_t result);
+// Reports what a function of CUPTI answered, with the way out. Returns `result`.
+uint32_t ReportCounterFailure(const Cupti& cupti, Features* features, const char* function,
+                              uint32_t result);
 
 class CounterBackend {
  public:
@@ -85,14 +88,13 @@ class CounterBackend {
 
  protected:
   ~CounterBackend() = default;
-  uint32_t Fail(const char* what, uint32_t result) {
-    return ReportCounterFailure(*cupti_, features_, what, result);
+  uint32_t Fail(const char* function, uint32_t result) {
+    return ReportCounterFailure(*cupti_, features_, function, result);
   }
-  static uint32_t ReportCounterFailure(const Cupti& cupti, Features* features, const char* what,
-                                       uint32_t result);
+  // Values of one range or sample in the counter data image.
+  uint32_t Evaluate(const CounterConfig& config, size_t index, double* values);
   // CUPTI's values of what it did not collect are no numbers; reports the first one.
   uint32_t CheckNumbers(const CounterConfig& config, const double* values);
-  friend class CounterConfigs;
 
   const Cupti* const cupti_;
   Features* const features_;

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "injection/base/identity.h"
+#include "injection/counters/cupti_params.h"
 #include "injection/counters/metric_scope.h"
 #include "injection/cupti/current_context.h"
 
@@ -76,22 +77,17 @@ uint32_t CounterConfigs::PrepareTarget(CUcontext context) {
   }
   const CurrentContext current(driver_, context);
   if (!initialized_) {
-    CUpti_Profiler_Initialize_Params initialize = {};
-    initialize.structSize = CUpti_Profiler_Initialize_Params_STRUCT_SIZE;
-    const uint32_t result = cupti_->ProfilerInitialize(&initialize);
-    if (result != CUPTI_SUCCESS) return backend_->Fail("cuptiProfilerInitialize", result);
+    SEQPOINT_PARAMS(Profiler_Initialize, initialize);
+    SEQPOINT_CALL_OR_RETURN(ProfilerInitialize, &initialize);
     initialized_ = true;
   }
   uint32_t device = 0;
-  uint32_t result = cupti_->GetDeviceId(context, &device);
-  if (result != CUPTI_SUCCESS) return backend_->Fail("cuptiGetDeviceId", result);
+  SEQPOINT_CALL_OR_RETURN(GetDeviceId, context, &device);
 
-  CUpti_Profiler_DeviceSupported_Params supported = {};
-  supported.structSize = CUpti_Profiler_DeviceSupported_Params_STRUCT_SIZE;
+  SEQPOINT_PARAMS(Profiler_DeviceSupported, supported);
   supported.cuDevice = static_cast<CUdevice>(device);
   supported.api = backend_->api();
-  result = cupti_->ProfilerDeviceSupported(&supported);
-  if (result != CUPTI_SUCCESS) return backend_->Fail("cuptiProfilerDeviceSupported", result);
+  SEQPOINT_CALL_OR_RETURN(ProfilerDeviceSupported, &supported);
   if (supported.isSupported != CUPTI_PROFILER_CONFIGURATION_SUPPORTED) {
     const auto no = [](CUpti_Profiler_Support_Level level) {
       return level == CUPTI_PROFILER_CONFIGURATION_UNSUPPORTED ||
@@ -111,18 +107,14 @@ uint32_t CounterConfigs::PrepareTarget(CUcontext context) {
     return CUPTI_ERROR_NOT_SUPPORTED;
   }
 
-  CUpti_Device_GetChipName_Params chip = {};
-  chip.structSize = CUpti_Device_GetChipName_Params_STRUCT_SIZE;
+  SEQPOINT_PARAMS(Device_GetChipName, chip);
   chip.deviceIndex = device;
-  result = cupti_->DeviceGetChipName(&chip);
-  if (result != CUPTI_SUCCESS || chip.pChipName == nullptr) {
-    return backend_->Fail("cuptiDeviceGetChipName", result);
-  }
-  strncpy(chip_, chip.pChipName, sizeof(chip_) - 1);
+  SEQPOINT_CALL_OR_RETURN(DeviceGetChipName, &chip);
+  if (chip.pChipName != nullptr) strncpy(chip_, chip.pChipName, sizeof(chip_) - 1);
   contexts_->ReportDevice(device, chip_);
 
   size_t bytes = 0;
-  result = backend_->Probe(context, device, nullptr, &bytes);
+  uint32_t result = backend_->Probe(context, device, nullptr, &bytes);
   if (result != CUPTI_SUCCESS) return result;
   if (bytes <= kAvailabilityBytes) {
     result = backend_->Probe(context, device, availability_, &bytes);
@@ -227,8 +219,7 @@ uint32_t CounterConfigs::BuildConfig(CounterConfig* config, uint32_t* passes, Me
     return result;
   }
 
-  CUpti_Profiler_Host_GetConfigImageSize_Params size = {};
-  size.structSize = CUpti_Profiler_Host_GetConfigImageSize_Params_STRUCT_SIZE;
+  SEQPOINT_PARAMS(Profiler_Host_GetConfigImageSize, size);
   size.pHostObject = config->host;
   result = cupti_->ProfilerHostGetConfigImageSize(&size);
   if (result == CUPTI_SUCCESS && size.configImageSize > kConfigImageBytes) {
@@ -237,14 +228,12 @@ uint32_t CounterConfigs::BuildConfig(CounterConfig* config, uint32_t* passes, Me
     return CUPTI_ERROR_OUT_OF_MEMORY;
   }
   config->image_bytes = size.configImageSize;
-  CUpti_Profiler_Host_GetConfigImage_Params image = {};
-  image.structSize = CUpti_Profiler_Host_GetConfigImage_Params_STRUCT_SIZE;
+  SEQPOINT_PARAMS(Profiler_Host_GetConfigImage, image);
   image.pHostObject = config->host;
   image.configImageSize = config->image_bytes;
   image.pConfigImage = config->image;
   if (result == CUPTI_SUCCESS) result = cupti_->ProfilerHostGetConfigImage(&image);
-  CUpti_Profiler_Host_GetNumOfPasses_Params count = {};
-  count.structSize = CUpti_Profiler_Host_GetNumOfPasses_Params_STRUCT_SIZE;
+  SEQPOINT_PARAMS(Profiler_Host_GetNumOfPasses, count);
   count.configImageSize = config->image_bytes;
   count.pConfigImage = config->image;
   if (result == CUPTI_SUCCESS) result = cupti_->ProfilerHostGetNumOfPasses(&count);
@@ -263,8 +252,7 @@ uint32_t CounterConfigs::BuildConfig(CounterConfig* config, uint32_t* passes, Me
 }
 
 uint32_t CounterConfigs::MakeHost(const CounterConfig& config, CUpti_Profiler_Host_Object** host) {
-  CUpti_Profiler_Host_Initialize_Params initialize = {};
-  initialize.structSize = CUpti_Profiler_Host_Initialize_Params_STRUCT_SIZE;
+  SEQPOINT_PARAMS(Profiler_Host_Initialize, initialize);
   initialize.profilerType = backend_->type();
   initialize.pChipName = chip_;
   // An object that was made with an image refuses metrics that are not in it. Null: it knows the
@@ -278,8 +266,7 @@ uint32_t CounterConfigs::MakeHost(const CounterConfig& config, CUpti_Profiler_Ho
 
 uint32_t CounterConfigs::AddMetrics(CUpti_Profiler_Host_Object* host, const char** names,
                                     size_t count) {
-  CUpti_Profiler_Host_ConfigAddMetrics_Params add = {};
-  add.structSize = CUpti_Profiler_Host_ConfigAddMetrics_Params_STRUCT_SIZE;
+  SEQPOINT_PARAMS(Profiler_Host_ConfigAddMetrics, add);
   add.pHostObject = host;
   add.ppMetricNames = names;
   add.numMetrics = count;
@@ -301,8 +288,7 @@ void CounterConfigs::FindRefusedMetric(const CounterConfig& config, Message* mes
 
 void CounterConfigs::DropHost(CUpti_Profiler_Host_Object** host) {
   if (*host == nullptr) return;
-  CUpti_Profiler_Host_Deinitialize_Params end = {};
-  end.structSize = CUpti_Profiler_Host_Deinitialize_Params_STRUCT_SIZE;
+  SEQPOINT_PARAMS(Profiler_Host_Deinitialize, end);
   end.pHostObject = *host;
   cupti_->ProfilerHostDeinitialize(&end);
   *host = nullptr;

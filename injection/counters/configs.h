@@ -58,6 +58,9 @@ class CounterConfigs {
   static constexpr size_t kAvailabilityBytes = 256 << 10;
   using Message = Text<256>;
 
+  uint32_t Fail(const char* function, uint32_t result) const {
+    return ReportCounterFailure(*cupti_, features_, function, result);
+  }
   void PrepareOne(CounterConfig* config);
   uint32_t BuildConfig(CounterConfig* config, uint32_t* passes, Message* message);
   uint32_t MakeHost(const CounterConfig& config, CUpti_Profiler_Host_Object** host);

@@ -2,9 +2,11 @@
 
 #include <string.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "injection/base/system.h"
+#include "injection/counters/cupti_params.h"
 
 namespace seqpoint::inject {
 namespace {
@@ -76,49 +78,42 @@ void PmSampler::ExpectEnd(bool recorded) {
 // Application's thread.
 
 uint32_t PmSampler::Probe(CUcontext, uint32_t device, uint8_t* image, size_t* bytes) {
-  CUpti_PmSampling_GetCounterAvailability_Params available = {};
-  available.structSize = CUpti_PmSampling_GetCounterAvailability_Params_STRUCT_SIZE;
+  SEQPOINT_PARAMS(PmSampling_GetCounterAvailability, available);
   available.deviceIndex = device;
   available.counterAvailabilityImageSize = *bytes;
   available.pCounterAvailabilityImage = image;
-  const uint32_t result = cupti_->PmSamplingGetCounterAvailability(&available);
-  if (result != CUPTI_SUCCESS) return Fail("cuptiPmSamplingGetCounterAvailability", result);
+  SEQPOINT_CALL_OR_RETURN(PmSamplingGetCounterAvailability, &available);
   *bytes = available.counterAvailabilityImageSize;
   return CUPTI_SUCCESS;
 }
 
 uint32_t PmSampler::Open(CUcontext context, CounterConfig* config, uint64_t usual_ns) {
   uint32_t device = 0;
-  uint32_t result = cupti_->GetDeviceId(context, &device);
-  if (result != CUPTI_SUCCESS) return Fail("cuptiGetDeviceId", result);
+  SEQPOINT_CALL_OR_RETURN(GetDeviceId, context, &device);
   if (object_ == nullptr) {
-    CUpti_PmSampling_Enable_Params enable = {};
-    enable.structSize = CUpti_PmSampling_Enable_Params_STRUCT_SIZE;
+    SEQPOINT_PARAMS(PmSampling_Enable, enable);
     enable.deviceIndex = device;
-    result = cupti_->PmSamplingEnable(&enable);
-    if (result != CUPTI_SUCCESS) return Fail("cuptiPmSamplingEnable", result);
+    SEQPOINT_CALL_OR_RETURN(PmSamplingEnable, &enable);
     object_ = enable.pPmSamplingObject;
     context_ = context;
     enabled_.store(true, std::memory_order_relaxed);
   }
   expired_.store(false, std::memory_order_relaxed);
-  result = StartFor(device, config, usual_ns);
+  const uint32_t result = StartFor(config, usual_ns);
   if (result != CUPTI_SUCCESS) Disable();
   return result;
 }
 
-uint32_t PmSampler::StartFor(uint32_t device, CounterConfig* config, uint64_t usual_ns) {
-  uint64_t interval_ns = usual_ns == 0 ? kUsualIntervalNs : usual_ns / kSamplesOfIteration;
-  if (interval_ns < kShortestIntervalNs) interval_ns = kShortestIntervalNs;
-  if (interval_ns > kLongestIntervalNs) interval_ns = kLongestIntervalNs;
-  interval_ns_ = interval_ns;
-  CUpti_PmSampling_SetConfig_Params set = {};
-  set.structSize = CUpti_PmSampling_SetConfig_Params_STRUCT_SIZE;
+uint32_t PmSampler::StartFor(CounterConfig* config, uint64_t usual_ns) {
+  interval_ns_ = usual_ns == 0 ? kUsualIntervalNs
+                               : std::clamp(usual_ns / kSamplesOfIteration, kShortestIntervalNs,
+                                            kLongestIntervalNs);
+  SEQPOINT_PARAMS(PmSampling_SetConfig, set);
   set.pPmSamplingObject = object_;
   set.configSize = config->image_bytes;
   set.pConfig = config->image;
   set.hardwareBufferSize = kHardwareBufferBytes;
-  set.samplingInterval = interval_ns;
+  set.samplingInterval = interval_ns_;
   set.triggerMode = CUPTI_PM_SAMPLING_TRIGGER_MODE_GPU_TIME_INTERVAL;
   set.hwBufferAppendMode = CUPTI_PM_SAMPLING_HARDWARE_BUFFER_APPEND_MODE_KEEP_OLDEST;
   uint32_t result = cupti_->PmSamplingSetConfig(&set);
@@ -128,11 +123,9 @@ uint32_t PmSampler::StartFor(uint32_t device, CounterConfig* config, uint64_t us
     result = cupti_->PmSamplingSetConfig(&set);
   }
   if (result != CUPTI_SUCCESS) return Fail("cuptiPmSamplingSetConfig", result);
-  CUpti_PmSampling_Start_Params start = {};
-  start.structSize = CUpti_PmSampling_Start_Params_STRUCT_SIZE;
+  SEQPOINT_PARAMS(PmSampling_Start, start);
   start.pPmSamplingObject = object_;
-  result = cupti_->PmSamplingStart(&start);
-  if (result != CUPTI_SUCCESS) return Fail("cuptiPmSamplingStart", result);
+  SEQPOINT_CALL_OR_RETURN(PmSamplingStart, &start);
   started_ = true;
   cupti_->GetTimestamp(&started_ns_);
   return CUPTI_SUCCESS;
@@ -149,13 +142,10 @@ uint32_t PmSampler::Close() {
   return CUPTI_SUCCESS;
 }
 
-void PmSampler::Discard() { Disable(); }
-
 void PmSampler::Stop() {
   if (!started_) return;
   started_ = false;
-  CUpti_PmSampling_Stop_Params stop = {};
-  stop.structSize = CUpti_PmSampling_Stop_Params_STRUCT_SIZE;
+  SEQPOINT_PARAMS(PmSampling_Stop, stop);
   stop.pPmSamplingObject = object_;
   const uint32_t result = cupti_->PmSamplingStop(&stop);
   if (result != CUPTI_SUCCESS) Fail("cuptiPmSamplingStop", result);
@@ -164,8 +154,7 @@ void PmSampler::Stop() {
 void PmSampler::Disable() {
   if (object_ == nullptr) return;
   Stop();
-  CUpti_PmSampling_Disable_Params disable = {};
-  disable.structSize = CUpti_PmSampling_Disable_Params_STRUCT_SIZE;
+  SEQPOINT_PARAMS(PmSampling_Disable, disable);
   disable.pPmSamplingObject = object_;
   cupti_->PmSamplingDisable(&disable);
   Forget();
@@ -206,15 +195,12 @@ bool PmSampler::Decode(CounterConfig* config, double* values, uint32_t* status) 
 }
 
 uint32_t PmSampler::NewImage(CounterConfig* config) {
-  CUpti_PmSampling_GetCounterDataSize_Params size = {};
-  size.structSize = CUpti_PmSampling_GetCounterDataSize_Params_STRUCT_SIZE;
+  SEQPOINT_PARAMS(PmSampling_GetCounterDataSize, size);
   size.pPmSamplingObject = object_;
   size.pMetricNames = config->names;
   size.numMetrics = config->count;
-  uint32_t result = CUPTI_SUCCESS;
   for (size.maxSamples = kMaxSamplesOfImage; size.maxSamples > 0; size.maxSamples /= 2) {
-    result = cupti_->PmSamplingGetCounterDataSize(&size);
-    if (result != CUPTI_SUCCESS) return Fail("cuptiPmSamplingGetCounterDataSize", result);
+    SEQPOINT_CALL_OR_RETURN(PmSamplingGetCounterDataSize, &size);
     if (size.counterDataSize <= kCounterImageBytes) break;
   }
   if (size.maxSamples == 0) {
@@ -225,13 +211,11 @@ uint32_t PmSampler::NewImage(CounterConfig* config) {
     return CUPTI_ERROR_OUT_OF_MEMORY;
   }
   config->counter_bytes = size.counterDataSize;
-  CUpti_PmSampling_CounterDataImage_Initialize_Params image = {};
-  image.structSize = CUpti_PmSampling_CounterDataImage_Initialize_Params_STRUCT_SIZE;
+  SEQPOINT_PARAMS(PmSampling_CounterDataImage_Initialize, image);
   image.pPmSamplingObject = object_;
   image.counterDataSize = config->counter_bytes;
   image.pCounterData = counter_image_;
-  result = cupti_->PmSamplingCounterDataImageInitialize(&image);
-  if (result != CUPTI_SUCCESS) return Fail("cuptiPmSamplingCounterDataImageInitialize", result);
+  SEQPOINT_CALL_OR_RETURN(PmSamplingCounterDataImageInitialize, &image);
   return CUPTI_SUCCESS;
 }
 
@@ -242,8 +226,7 @@ uint32_t PmSampler::DecodeSamples(CounterConfig* config, uint64_t begin_ns, uint
   for (int round = 0; round < kMaxDecodes; ++round) {
     uint32_t result = NewImage(config);
     if (result != CUPTI_SUCCESS) return result;
-    CUpti_PmSampling_DecodeData_Params decode = {};
-    decode.structSize = CUpti_PmSampling_DecodeData_Params_STRUCT_SIZE;
+    SEQPOINT_PARAMS(PmSampling_DecodeData, decode);
     decode.pPmSamplingObject = object_;
     decode.pCounterDataImage = counter_image_;
     decode.counterDataImageSize = config->counter_bytes;
@@ -252,46 +235,32 @@ uint32_t PmSampler::DecodeSamples(CounterConfig* config, uint64_t begin_ns, uint
     if (result != CUPTI_SUCCESS && result != CUPTI_ERROR_OUT_OF_MEMORY) {
       return Fail("cuptiPmSamplingDecodeData", result);
     }
-    CUpti_PmSampling_GetCounterDataInfo_Params info = {};
-    info.structSize = CUpti_PmSampling_GetCounterDataInfo_Params_STRUCT_SIZE;
+    SEQPOINT_PARAMS(PmSampling_GetCounterDataInfo, info);
     info.pCounterDataImage = counter_image_;
     info.counterDataImageSize = config->counter_bytes;
-    result = cupti_->PmSamplingGetCounterDataInfo(&info);
-    if (result != CUPTI_SUCCESS) return Fail("cuptiPmSamplingGetCounterDataInfo", result);
+    SEQPOINT_CALL_OR_RETURN(PmSamplingGetCounterDataInfo, &info);
     for (size_t i = 0; i < info.numCompletedSamples; ++i) {
-      CUpti_PmSampling_CounterData_GetSampleInfo_Params sample = {};
-      sample.structSize = CUpti_PmSampling_CounterData_GetSampleInfo_Params_STRUCT_SIZE;
+      SEQPOINT_PARAMS(PmSampling_CounterData_GetSampleInfo, sample);
       sample.pPmSamplingObject = object_;
       sample.pCounterDataImage = counter_image_;
       sample.counterDataImageSize = config->counter_bytes;
       sample.sampleIndex = i;
-      result = cupti_->PmSamplingCounterDataGetSampleInfo(&sample);
-      if (result != CUPTI_SUCCESS) return Fail("cuptiPmSamplingCounterDataGetSampleInfo", result);
+      SEQPOINT_CALL_OR_RETURN(PmSamplingCounterDataGetSampleInfo, &sample);
       // "The first sample may occasionally contain outlier values. Discarding the first sample is
       // recommended" (CUPTI user guide 2.12.1).
       if (std::exchange(first, false)) continue;
-      const uint64_t from = sample.startTimestamp > begin_ns ? sample.startTimestamp : begin_ns;
-      const uint64_t to = sample.endTimestamp < end_ns ? sample.endTimestamp : end_ns;
+      const uint64_t from = std::max<uint64_t>(sample.startTimestamp, begin_ns);
+      const uint64_t to = std::min<uint64_t>(sample.endTimestamp, end_ns);
       if (from >= to) continue;  // outside, or without a time
       double of_sample[kMaxMetrics] = {};
-      CUpti_Profiler_Host_EvaluateToGpuValues_Params evaluate = {};
-      evaluate.structSize = CUpti_Profiler_Host_EvaluateToGpuValues_Params_STRUCT_SIZE;
-      evaluate.pHostObject = config->host;
-      evaluate.pCounterDataImage = counter_image_;
-      evaluate.counterDataImageSize = config->counter_bytes;
-      evaluate.rangeIndex = i;
-      evaluate.ppMetricNames = config->names;
-      evaluate.numMetrics = config->count;
-      evaluate.pMetricValues = of_sample;
-      result = cupti_->ProfilerHostEvaluateToGpuValues(&evaluate);
-      if (result != CUPTI_SUCCESS) return Fail("cuptiProfilerHostEvaluateToGpuValues", result);
-      const double share = static_cast<double>(to - from) /
-                           static_cast<double>(sample.endTimestamp - sample.startTimestamp);
+      result = Evaluate(*config, i, of_sample);
+      if (result != CUPTI_SUCCESS) return result;
+      const uint64_t width_ns = sample.endTimestamp - sample.startTimestamp;
+      const double share = static_cast<double>(to - from) / static_cast<double>(width_ns);
       for (uint32_t metric = 0; metric < config->count; ++metric) {
         values[metric] += share * of_sample[metric];
       }
       covered_ns += to - from;
-      const uint64_t width_ns = sample.endTimestamp - sample.startTimestamp;
       if (to - from < width_ns) seen_.edge_ns += width_ns;
     }
     // A decode may stop without a reason while there are many more (pytorch/kineto#1532).

@@ -35,7 +35,7 @@ class PmSampler final : public CounterBackend {
   uint32_t Probe(CUcontext context, uint32_t device, uint8_t* image, size_t* bytes) override;
   uint32_t Open(CUcontext context, CounterConfig* config, uint64_t usual_ns) override;
   uint32_t Close() override;
-  void Discard() override;
+  void Discard() override { Disable(); }
   bool Decode(CounterConfig* config, double* values, uint32_t* status) override;
   bool Sampled(abi::SampledEvent* seen) const override {
     *seen = seen_;
@@ -74,7 +74,7 @@ class PmSampler final : public CounterBackend {
     }
   };
   void Expect(Edge* edge, bool recorded);
-  uint32_t StartFor(uint32_t device, CounterConfig* config, uint64_t usual_ns);
+  uint32_t StartFor(CounterConfig* config, uint64_t usual_ns);
   uint32_t DecodeSamples(CounterConfig* config, uint64_t begin_ns, uint64_t end_ns, double* values);
   uint32_t NewImage(CounterConfig* config);
   void Stop();

@@ -2,10 +2,10 @@
 
 #include <stddef.h>
 
+#include "injection/counters/cupti_params.h"
+
 namespace seqpoint::inject {
 namespace {
-
-constexpr char kRangeName[] = "iteration";
 
 // From this version on, availability images have the metrics of the whole device when asked.
 constexpr uint32_t kDeviceLevelFlagVersion = 130100;
@@ -32,9 +32,9 @@ uint32_t RangeProfiler::Probe(CUcontext context, uint32_t, uint8_t* image, size_
   available.counterAvailabilityImageSize = *bytes;
   available.pCounterAvailabilityImage = image;
   available.bAllowDeviceLevelCounters = true;
-  const uint32_t result = cupti_->ProfilerGetCounterAvailability(
+  SEQPOINT_CALL_OR_RETURN(
+      ProfilerGetCounterAvailability,
       reinterpret_cast<CUpti_Profiler_GetCounterAvailability_Params*>(&available));
-  if (result != CUPTI_SUCCESS) return Fail("cuptiProfilerGetCounterAvailability", result);
   *bytes = available.counterAvailabilityImageSize;
   return CUPTI_SUCCESS;
 }
@@ -51,11 +51,9 @@ uint32_t RangeProfiler::Open(CUcontext context, CounterConfig* config, uint64_t)
 uint32_t RangeProfiler::EnableFor(CUcontext context) {
   if (object_ != nullptr && context_ == context) return CUPTI_SUCCESS;
   Disable();
-  CUpti_RangeProfiler_Enable_Params enable = {};
-  enable.structSize = CUpti_RangeProfiler_Enable_Params_STRUCT_SIZE;
+  SEQPOINT_PARAMS(RangeProfiler_Enable, enable);
   enable.ctx = context;
-  const uint32_t result = cupti_->RangeProfilerEnable(&enable);
-  if (result != CUPTI_SUCCESS) return Fail("cuptiRangeProfilerEnable", result);
+  SEQPOINT_CALL_OR_RETURN(RangeProfilerEnable, &enable);
   object_ = enable.pRangeProfilerObject;
   context_ = context;
   return CUPTI_SUCCESS;
@@ -63,45 +61,38 @@ uint32_t RangeProfiler::EnableFor(CUcontext context) {
 
 // As many ranges as find room, of kernels; else one.
 uint32_t RangeProfiler::FitImage(CounterConfig* config) {
-  size_t bytes = 0;
   for (size_t ranges = config->kernels ? KernelRanges::kMaxRanges : 1; ranges > 0; ranges /= 2) {
     // The profiler remembers the metrics of the last question for a size; the image is made for
     // them.
-    CUpti_RangeProfiler_GetCounterDataSize_Params size = {};
-    size.structSize = CUpti_RangeProfiler_GetCounterDataSize_Params_STRUCT_SIZE;
+    SEQPOINT_PARAMS(RangeProfiler_GetCounterDataSize, size);
     size.pRangeProfilerObject = object_;
     size.pMetricNames = config->names;
     size.numMetrics = config->count;
     size.maxNumOfRanges = ranges;
     size.maxNumRangeTreeNodes = static_cast<uint32_t>(ranges);
-    const uint32_t result = cupti_->RangeProfilerGetCounterDataSize(&size);
-    if (result != CUPTI_SUCCESS) return Fail("cuptiRangeProfilerGetCounterDataSize", result);
-    bytes = size.counterDataSize;
-    if (bytes > kCounterImageBytes) continue;
-    config->counter_bytes = bytes;
+    SEQPOINT_CALL_OR_RETURN(RangeProfilerGetCounterDataSize, &size);
+    config->counter_bytes = size.counterDataSize;
+    if (size.counterDataSize > kCounterImageBytes) continue;
     config->max_ranges = static_cast<uint32_t>(ranges);
     return CUPTI_SUCCESS;
   }
   features_->Report(abi::Feature::kCounters, abi::FeatureState::kFailed, 0,
                     "configuration %u needs a counter data image of %zu bytes, more than %zu; "
                     "split its metrics",
-                    config->wanted.config_id, bytes, kCounterImageBytes);
+                    config->wanted.config_id, config->counter_bytes, kCounterImageBytes);
   return CUPTI_ERROR_OUT_OF_MEMORY;
 }
 
 uint32_t RangeProfiler::StartRange(CounterConfig* config) {
   uint32_t result = FitImage(config);
   if (result != CUPTI_SUCCESS) return result;
-  CUpti_RangeProfiler_CounterDataImage_Initialize_Params image = {};
-  image.structSize = CUpti_RangeProfiler_CounterDataImage_Initialize_Params_STRUCT_SIZE;
+  SEQPOINT_PARAMS(RangeProfiler_CounterDataImage_Initialize, image);
   image.pRangeProfilerObject = object_;
   image.counterDataSize = config->counter_bytes;
   image.pCounterData = counter_image_;
-  result = cupti_->RangeProfilerCounterDataImageInitialize(&image);
-  if (result != CUPTI_SUCCESS) return Fail("cuptiRangeProfilerCounterDataImageInitialize", result);
+  SEQPOINT_CALL_OR_RETURN(RangeProfilerCounterDataImageInitialize, &image);
 
-  CUpti_RangeProfiler_SetConfig_Params set = {};
-  set.structSize = CUpti_RangeProfiler_SetConfig_Params_STRUCT_SIZE;
+  SEQPOINT_PARAMS(RangeProfiler_SetConfig, set);
   set.pRangeProfilerObject = object_;
   set.configSize = config->image_bytes;
   set.pConfig = config->image;
@@ -114,33 +105,26 @@ uint32_t RangeProfiler::StartRange(CounterConfig* config) {
   set.minNestingLevel = 1;
   set.passIndex = 0;
   set.targetNestingLevel = 1;
-  result = cupti_->RangeProfilerSetConfig(&set);
-  if (result != CUPTI_SUCCESS) return Fail("cuptiRangeProfilerSetConfig", result);
+  SEQPOINT_CALL_OR_RETURN(RangeProfilerSetConfig, &set);
 
-  CUpti_RangeProfiler_Start_Params start = {};
-  start.structSize = CUpti_RangeProfiler_Start_Params_STRUCT_SIZE;
+  SEQPOINT_PARAMS(RangeProfiler_Start, start);
   start.pRangeProfilerObject = object_;
-  result = cupti_->RangeProfilerStart(&start);
-  if (result != CUPTI_SUCCESS) return Fail("cuptiRangeProfilerStart", result);
+  SEQPOINT_CALL_OR_RETURN(RangeProfilerStart, &start);
   pushed_ = !config->kernels;
   if (!pushed_) return CUPTI_SUCCESS;
 
-  CUpti_RangeProfiler_PushRange_Params push = {};
-  push.structSize = CUpti_RangeProfiler_PushRange_Params_STRUCT_SIZE;
+  SEQPOINT_PARAMS(RangeProfiler_PushRange, push);
   push.pRangeProfilerObject = object_;
-  push.pRangeName = kRangeName;
-  result = cupti_->RangeProfilerPushRange(&push);
-  if (result != CUPTI_SUCCESS) return Fail("cuptiRangeProfilerPushRange", result);
+  push.pRangeName = "iteration";
+  SEQPOINT_CALL_OR_RETURN(RangeProfilerPushRange, &push);
   return CUPTI_SUCCESS;
 }
 
 uint32_t RangeProfiler::Close() {
-  CUpti_RangeProfiler_PopRange_Params pop = {};
-  pop.structSize = CUpti_RangeProfiler_PopRange_Params_STRUCT_SIZE;
+  SEQPOINT_PARAMS(RangeProfiler_PopRange, pop);
   pop.pRangeProfilerObject = object_;
   const uint32_t popped = pushed_ ? cupti_->RangeProfilerPopRange(&pop) : CUPTI_SUCCESS;
-  CUpti_RangeProfiler_Stop_Params stop = {};
-  stop.structSize = CUpti_RangeProfiler_Stop_Params_STRUCT_SIZE;
+  SEQPOINT_PARAMS(RangeProfiler_Stop, stop);
   stop.pRangeProfilerObject = object_;
   const uint32_t stopped = cupti_->RangeProfilerStop(&stop);
   uint32_t result = 0;
@@ -155,8 +139,7 @@ uint32_t RangeProfiler::Close() {
 
 void RangeProfiler::Disable() {
   if (object_ == nullptr) return;
-  CUpti_RangeProfiler_Disable_Params disable = {};
-  disable.structSize = CUpti_RangeProfiler_Disable_Params_STRUCT_SIZE;
+  SEQPOINT_PARAMS(RangeProfiler_Disable, disable);
   disable.pRangeProfilerObject = object_;
   cupti_->RangeProfilerDisable(&disable);
   object_ = nullptr;
@@ -164,49 +147,30 @@ void RangeProfiler::Disable() {
 }
 
 bool RangeProfiler::Decode(CounterConfig* config, double* values, uint32_t* status) {
-  *status = DecodeRange(config, values);
+  size_t ranges = 0, dropped = 0;
+  *status = ReadRanges(config, &ranges, &dropped);
+  if (*status == 0 && (dropped != 0 || ranges != 1)) {
+    features_->Report(abi::Feature::kCounters, abi::FeatureState::kFailed, 0,
+                      "CUPTI lost the range of a measured iteration; its counters are missing");
+    *status = abi::kCountersRangeDropped;
+  }
+  if (*status == 0) *status = Evaluate(*config, 0, values);
+  if (*status == 0) *status = CheckNumbers(*config, values);
   return true;
 }
 
-uint32_t RangeProfiler::DecodeRange(CounterConfig* config, double* values) {
-  size_t ranges = 0, dropped = 0;
-  const uint32_t result = ReadRanges(config, &ranges, &dropped);
-  if (result != 0) return result;
-  if (dropped != 0 || ranges != 1) return RangeLost();
-  return Evaluate(config, 0, values);
-}
-
 uint32_t RangeProfiler::ReadRanges(CounterConfig* config, size_t* ranges, size_t* dropped) {
-  CUpti_RangeProfiler_DecodeData_Params decode = {};
-  decode.structSize = CUpti_RangeProfiler_DecodeData_Params_STRUCT_SIZE;
+  SEQPOINT_PARAMS(RangeProfiler_DecodeData, decode);
   decode.pRangeProfilerObject = object_;
-  uint32_t result = cupti_->RangeProfilerDecodeData(&decode);
-  if (result != CUPTI_SUCCESS) return Fail("cuptiRangeProfilerDecodeData", result);
+  SEQPOINT_CALL_OR_RETURN(RangeProfilerDecodeData, &decode);
   *dropped = decode.numOfRangeDropped;
 
-  CUpti_RangeProfiler_GetCounterDataInfo_Params info = {};
-  info.structSize = CUpti_RangeProfiler_GetCounterDataInfo_Params_STRUCT_SIZE;
+  SEQPOINT_PARAMS(RangeProfiler_GetCounterDataInfo, info);
   info.pCounterDataImage = counter_image_;
   info.counterDataImageSize = config->counter_bytes;
-  result = cupti_->RangeProfilerGetCounterDataInfo(&info);
-  if (result != CUPTI_SUCCESS) return Fail("cuptiRangeProfilerGetCounterDataInfo", result);
+  SEQPOINT_CALL_OR_RETURN(RangeProfilerGetCounterDataInfo, &info);
   *ranges = info.numTotalRanges;
   return 0;
-}
-
-uint32_t RangeProfiler::Evaluate(CounterConfig* config, size_t range, double* values) {
-  CUpti_Profiler_Host_EvaluateToGpuValues_Params evaluate = {};
-  evaluate.structSize = CUpti_Profiler_Host_EvaluateToGpuValues_Params_STRUCT_SIZE;
-  evaluate.pHostObject = config->host;
-  evaluate.pCounterDataImage = counter_image_;
-  evaluate.counterDataImageSize = config->counter_bytes;
-  evaluate.rangeIndex = range;
-  evaluate.ppMetricNames = config->names;
-  evaluate.numMetrics = config->count;
-  evaluate.pMetricValues = values;
-  const uint32_t result = cupti_->ProfilerHostEvaluateToGpuValues(&evaluate);
-  if (result != CUPTI_SUCCESS) return Fail("cuptiProfilerHostEvaluateToGpuValues", result);
-  return CheckNumbers(*config, values);
 }
 
 uint32_t RangeProfiler::DecodeKernels(CounterConfig* config, KernelRanges* kernels,
@@ -235,17 +199,12 @@ uint32_t RangeProfiler::DecodeKernels(CounterConfig* config, KernelRanges* kerne
   for (size_t range = 0; range < ranges; ++range) {
     // The context is going, and waits for this.
     if (expired_.load(std::memory_order_relaxed)) return abi::kCountersAborted;
-    result = Evaluate(config, range, values);
+    result = Evaluate(*config, range, values);
+    if (result == 0) result = CheckNumbers(*config, values);
     if (result != 0) return result;
     kernels->Add(static_cast<uint32_t>(range), values, config->count);
   }
   return 0;
-}
-
-uint32_t RangeProfiler::RangeLost() {
-  features_->Report(abi::Feature::kCounters, abi::FeatureState::kFailed, 0,
-                    "CUPTI lost the range of a measured iteration; its counters are missing");
-  return abi::kCountersRangeDropped;
 }
 
 }  // namespace seqpoint::inject

@@ -37,10 +37,7 @@ class RangeProfiler final : public CounterBackend {
   uint32_t EnableFor(CUcontext context);
   uint32_t StartRange(CounterConfig* config);
   uint32_t FitImage(CounterConfig* config);
-  uint32_t DecodeRange(CounterConfig* config, double* values);
   uint32_t ReadRanges(CounterConfig* config, size_t* ranges, size_t* dropped);
-  uint32_t Evaluate(CounterConfig* config, size_t range, double* values);
-  uint32_t RangeLost();
 
   CUpti_RangeProfiler_Object* object_ = nullptr;  // null: none enabled
   bool pushed_ = false;                           // the open range is one of ours
