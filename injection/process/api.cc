@@ -17,27 +17,15 @@ using seqpoint::inject::Guest;
 
 constexpr uint32_t kMaxFeatures = 32;
 
-// The second length travels in the place of the grid's x dimension.
-void OnMark(int64_t length0, int64_t length1) {
-  Guest* guest = g_guest;
-  if (guest == nullptr || !guest->state.Watches(seqpoint::abi::Op::kMark)) return;
-  Call call = {};
-  call.op = seqpoint::abi::Op::kMark;
-  call.flags = seqpoint::abi::kCallHasPayload;
-  call.bytes = static_cast<uint64_t>(length0);
-  call.grid_x = length1 > 0 && length1 <= UINT32_MAX ? static_cast<uint32_t>(length1) : 0;
-  if (guest->host_times.load(std::memory_order_relaxed)) call.flags |= seqpoint::abi::kCallHostTime;
-  call.begin_ns = guest->clock.NowNs();
-  guest->router.OnCall(call);
-}
-
 // CUPTI's clock may not be the system's: then there is no telling when that was.
 uint64_t TimeOf(Guest* guest, uint64_t at_ns) {
   return at_ns != 0 && !guest->clock.foreign() ? at_ns : guest->clock.NowNs();
 }
 
-// One event of the framework's loop.
-void Tell(Guest* guest, Op op, const char* name, const int64_t* value, uint64_t at_ns) {
+// One event of the program's or the framework's loop. A second length travels in the place of the
+// grid's x dimension.
+void Tell(Guest* guest, Op op, const char* name, const int64_t* value, uint64_t at_ns,
+          int64_t second_length = 0) {
   if (!guest->state.Watches(op)) return;
   Call call = {};
   call.op = op;
@@ -45,6 +33,9 @@ void Tell(Guest* guest, Op op, const char* name, const int64_t* value, uint64_t 
   if (value != nullptr) {
     call.flags = seqpoint::abi::kCallHasPayload;
     call.bytes = static_cast<uint64_t>(*value);
+  }
+  if (second_length > 0 && second_length <= UINT32_MAX) {
+    call.grid_x = static_cast<uint32_t>(second_length);
   }
   if (guest->host_times.load(std::memory_order_relaxed)) call.flags |= seqpoint::abi::kCallHostTime;
   call.begin_ns = at_ns;
@@ -70,8 +61,12 @@ void Report(Feature feature, int works, const char* message) {
 
 extern "C" {
 
-void seqpoint_iteration_begin(int64_t length) { OnMark(length, 0); }
-void seqpoint_iteration_begin2(int64_t length0, int64_t length1) { OnMark(length0, length1); }
+void seqpoint_iteration_begin(int64_t length) { seqpoint_iteration_begin2(length, 0); }
+void seqpoint_iteration_begin2(int64_t length0, int64_t length1) {
+  Guest* guest = g_guest;
+  if (guest != nullptr) Tell(guest, Op::kMark, nullptr, &length0, guest->clock.NowNs(), length1);
+}
+
 void seqpoint_forward(int training, uint32_t count, const char* const* names, const int64_t* values,
                       uint64_t at_ns) {
   Guest* guest = g_guest;
