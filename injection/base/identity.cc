@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <initializer_list>
 
 #include "injection/version.h"
 
@@ -15,35 +16,42 @@ namespace seqpoint::inject {
 namespace {
 
 constexpr size_t kCommandBytes = 2048;
+// The daemon takes no longer name of a job, or of a run.
+constexpr int kMostNameBytes = 255;
+constexpr int kMostLaunchBytes = 63;
 
 // As SetRank said.
 std::atomic<int> g_rank{-1}, g_world_size{-1};
 // As the launcher says: the environment is read once, as the program may change it.
 std::atomic<int> g_launched_world_size{1};
 
-const char* FirstOf(const char* const* variables) {
-  for (; *variables != nullptr; ++variables) {
-    const char* value = getenv(*variables);
+// The first of the variables that is set and not empty; null: none is.
+const char* FirstOf(std::initializer_list<const char*> variables) {
+  for (const char* variable : variables) {
+    const char* value = getenv(variable);
     if (value != nullptr && value[0] != '\0') return value;
   }
   return nullptr;
 }
 
-// Of a launcher's variable; the fallback where it is not set or no number that a rank can be.
-int NumberOf(const char* text, int fallback) {
+// Of the first variable that is set; the fallback where none is, or it is no number that a rank can
+// be.
+int NumberOf(std::initializer_list<const char*> variables, int fallback) {
+  const char* text = FirstOf(variables);
   if (text == nullptr) return fallback;
   char* end = nullptr;
   const long value = strtol(text, &end, 10);
   return *end == '\0' && value >= 0 && value <= 1'000'000 ? static_cast<int>(value) : fallback;
 }
 
-bool IsInterpreter(const char* program) { return strncmp(program, "python", 6) == 0; }
-
-// Control characters would end a line of the text too early.
-void Clean(char* text) {
-  for (; *text != '\0'; ++text) {
-    if (static_cast<unsigned char>(*text) < ' ') *text = ' ';
+// Appends "key=value". Control characters would end the line too early.
+void AppendLine(HelloText* text, const char* key, const char* value, int most_bytes = PATH_MAX) {
+  char clean[PATH_MAX];
+  snprintf(clean, sizeof(clean), "%.*s", most_bytes, value);
+  for (char* at = clean; *at != '\0'; ++at) {
+    if (static_cast<unsigned char>(*at) < ' ') *at = ' ';
   }
+  text->Append("%s=%s\n", key, clean);
 }
 
 // Arguments of this process, one after the other, each ended by a zero byte.
@@ -55,6 +63,16 @@ size_t ReadCommand(char* bytes, size_t capacity) {
   if (got <= 0) return 0;
   bytes[got] = '\0';
   return static_cast<size_t>(got);
+}
+
+// The name of the program; an interpreter's is that of its script.
+const char* ProgramOf(const char* command, size_t length) {
+  const char* program = Basename(command);
+  if (strncmp(program, "python", 6) != 0) return program;
+  // The first argument that is no option is the script (after -m: the module).
+  const char* at = command + strlen(command) + 1;
+  while (at < command + length && at[0] == '-') at += strlen(at) + 1;
+  return at < command + length ? Basename(at) : program;
 }
 
 }  // namespace
@@ -73,81 +91,47 @@ void BuildHelloText(uint32_t cupti_version, int driver_version, HelloText* text)
   char command[kCommandBytes];
   const size_t length = ReadCommand(command, sizeof(command));
 
-  char job[256] = "unnamed";
-  const char* named = getenv("SEQPOINT_JOB");
-  if (named != nullptr && named[0] != '\0') {
-    snprintf(job, sizeof(job), "%.255s", named);
-  } else if (length > 0) {
-    const char* program = Basename(command);
-    if (IsInterpreter(program)) {
-      // The first argument that is no option is the script (after -m: the module).
-      for (const char* at = command + strlen(command) + 1; at < command + length;
-           at += strlen(at) + 1) {
-        if (at[0] == '-') continue;
-        program = Basename(at);
-        break;
-      }
-    }
-    snprintf(job, sizeof(job), "%.255s", program);
+  if (const char* named = FirstOf({"SEQPOINT_JOB"}); named != nullptr) {
+    AppendLine(text, "job", named, kMostNameBytes);
+  } else {
+    char job[kMostNameBytes + 1] = "unnamed";
+    if (length > 0) snprintf(job, sizeof(job), "%s", ProgramOf(command, length));
     // "@" parts a job's name from its run id.
     for (char* at = job; *at != '\0'; ++at) {
       if (*at == '@') *at = '_';
     }
+    AppendLine(text, "job", job);
   }
-  Clean(job);
-  text->Append("job=%s\n", job);
-
-  static constexpr const char* kRunIds[] = {"SEQPOINT_RUN_ID", "TORCHELASTIC_RUN_ID", nullptr};
-  static constexpr const char* kSlurmJob[] = {"SLURM_JOB_ID", nullptr};
-  char run_id[256] = {};
-  if (const char* value = FirstOf(kRunIds)) snprintf(run_id, sizeof(run_id), "%.255s", value);
-  Clean(run_id);
-  const char* slurm_job = FirstOf(kSlurmJob);
-  if (run_id[0] != '\0') {
-    text->Append("run_id=%s\n", run_id);
-  } else if (slurm_job != nullptr) {
+  if (const char* run_id = FirstOf({"SEQPOINT_RUN_ID", "TORCHELASTIC_RUN_ID"}); run_id != nullptr) {
+    AppendLine(text, "run_id", run_id, kMostNameBytes);
+  } else if (const char* slurm_job = FirstOf({"SLURM_JOB_ID"}); slurm_job != nullptr) {
     const char* restart = getenv("SLURM_RESTART_COUNT");
     text->Append("run_id=slurm-%.64s-%.64s\n", slurm_job, restart != nullptr ? restart : "0");
   } else {
     text->Append("run_id=%d-%llu\n", static_cast<int>(getpid()),
                  static_cast<unsigned long long>(RealNs()));
   }
-
-  const char* launch = getenv("SEQPOINT_LAUNCH");
-  if (launch != nullptr && launch[0] != '\0') {
-    char clean[64];
-    snprintf(clean, sizeof(clean), "%.63s", launch);
-    Clean(clean);
-    text->Append("launch=%s\n", clean);
+  if (const char* launch = FirstOf({"SEQPOINT_LAUNCH"}); launch != nullptr) {
+    AppendLine(text, "launch", launch, kMostLaunchBytes);
   }
 
-  static constexpr const char* kRanks[] = {"RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", nullptr};
-  static constexpr const char* kLocalRanks[] = {"LOCAL_RANK", "SLURM_LOCALID",
-                                                "OMPI_COMM_WORLD_LOCAL_RANK", nullptr};
   // Not SLURM_NTASKS, which a batch script has, too, when it starts one process only.
-  static constexpr const char* kWorldSizes[] = {"WORLD_SIZE", "SLURM_STEP_NUM_TASKS",
-                                                "OMPI_COMM_WORLD_SIZE", nullptr};
-  const char* rank = FirstOf(kRanks);
-  const char* local_rank = FirstOf(kLocalRanks);
-  const char* world_size = FirstOf(kWorldSizes);
-  const int told_rank = g_rank.load();
-  g_launched_world_size.store(NumberOf(world_size, 1));
+  g_launched_world_size.store(
+      NumberOf({"WORLD_SIZE", "SLURM_STEP_NUM_TASKS", "OMPI_COMM_WORLD_SIZE"}, 1));
+  const int rank = g_rank.load();
   text->Append("rank=%d\nlocal_rank=%d\nworld_size=%d\n",
-               told_rank >= 0 ? told_rank : NumberOf(rank, 0), NumberOf(local_rank, 0),
+               rank >= 0 ? rank : NumberOf({"RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK"}, 0),
+               NumberOf({"LOCAL_RANK", "SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK"}, 0),
                WorldSize());
 
   for (size_t i = 0; i + 1 < length; ++i) {
     if (command[i] == '\0') command[i] = ' ';
   }
-  Clean(command);
-  if (length > 0) text->Append("command=%s\n", command);
+  if (length > 0) AppendLine(text, "command", command);
   char host[256] = {};
   if (gethostname(host, sizeof(host) - 1) == 0) text->Append("host=%s\n", host);
   char folder[PATH_MAX];
-  if (getcwd(folder, sizeof(folder)) != nullptr) {
-    Clean(folder);
-    text->Append("cwd=%s\n", folder);
-  }
+  if (getcwd(folder, sizeof(folder)) != nullptr) AppendLine(text, "cwd", folder);
   text->Append("library_version=%s\ncupti_version=%u\ndriver_version=%d\n", kLibraryVersion,
                cupti_version, driver_version);
 }
