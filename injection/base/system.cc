@@ -20,13 +20,6 @@ uint64_t ClockNs(clockid_t clock) {
   return static_cast<uint64_t>(now.tv_sec) * 1'000'000'000u + static_cast<uint64_t>(now.tv_nsec);
 }
 
-void FutexWait(std::atomic<uint32_t>* word, uint32_t expected, const timespec* timeout) {
-  syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, expected, timeout, nullptr, 0);
-}
-void FutexWake(std::atomic<uint32_t>* word) {
-  syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, 1, nullptr, nullptr, 0);
-}
-
 }  // namespace
 
 uint64_t RealNs() { return ClockNs(CLOCK_REALTIME); }
@@ -39,8 +32,6 @@ uint32_t AskThreadId() {
   return t_state.tid;
 }
 
-void SpinLock::Wait() { TryLock(UINT64_MAX); }
-
 bool SpinLock::TryLock(uint64_t timeout_ns) {
   constexpr int kSpins = 200;
   constexpr int kYields = 50;
@@ -49,10 +40,9 @@ bool SpinLock::TryLock(uint64_t timeout_ns) {
   uint64_t waited_ns = 0;
   bool taken = false;
   for (int i = 0; !taken && waited_ns < timeout_ns; ++i) {
-    taken = word_.load(std::memory_order_relaxed) == 0 &&
-            word_.exchange(1, std::memory_order_acquire) == 0;
-    if (taken) break;
-    if (i < kSpins) {
+    if (word_.load(std::memory_order_relaxed) == 0) {
+      taken = word_.exchange(1, std::memory_order_acquire) == 0;
+    } else if (i < kSpins) {
       __builtin_ia32_pause();
     } else if (i < kSpins + kYields) {
       sched_yield();
@@ -69,14 +59,16 @@ bool SpinLock::TryLock(uint64_t timeout_ns) {
 void WakeWord::Wake() {
   const int saved_errno = errno;
   word_.fetch_add(1, std::memory_order_release);
-  FutexWake(&word_);
+  syscall(SYS_futex, &word_, FUTEX_WAKE_PRIVATE, 1, nullptr, nullptr, 0);
   errno = saved_errno;
 }
 
 uint32_t WakeWord::Wait(uint32_t seen, uint64_t timeout_ns) {
   const timespec timeout = {static_cast<time_t>(timeout_ns / 1'000'000'000u),
                             static_cast<long>(timeout_ns % 1'000'000'000u)};
-  if (word_.load(std::memory_order_acquire) == seen) FutexWait(&word_, seen, &timeout);
+  if (word_.load(std::memory_order_acquire) == seen) {
+    syscall(SYS_futex, &word_, FUTEX_WAIT_PRIVATE, seen, &timeout, nullptr, 0);
+  }
   return word_.load(std::memory_order_acquire);
 }
 

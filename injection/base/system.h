@@ -23,15 +23,13 @@ uint64_t MonotonicNs();  // CLOCK_MONOTONIC
 class SpinLock {
  public:
   void Lock() {
-    if (word_.exchange(1, std::memory_order_acquire) != 0) Wait();
+    if (word_.exchange(1, std::memory_order_acquire) != 0) TryLock(UINT64_MAX);
   }
   // False: not had within `timeout_ns`.
   bool TryLock(uint64_t timeout_ns);
   void Unlock() { word_.store(0, std::memory_order_release); }
 
  private:
-  void Wait();
-
   std::atomic<uint32_t> word_{0};
 };
 
@@ -100,6 +98,9 @@ bool AnyLoaded(const Visit& visit) {
   return dl_iterate_phdr(call, const_cast<Visit*>(&visit)) != 0;
 }
 
+// Appends to a text of `length` bytes; what does not fit is cut. The new length.
+size_t FormatAt(char* bytes, size_t length, size_t capacity, const char* format, va_list arguments);
+
 // Text of fixed capacity; what does not fit is cut.
 template <size_t kCapacity>
 class Text {
@@ -107,25 +108,16 @@ class Text {
   __attribute__((format(printf, 2, 3))) void Append(const char* format, ...) {
     va_list arguments;
     va_start(arguments, format);
-    length_ = AppendTo(bytes_, length_, kCapacity, format, arguments);
+    length_ = FormatAt(bytes_, length_, kCapacity, format, arguments);
     va_end(arguments);
   }
   const char* c_str() const { return bytes_; }
   size_t size() const { return length_; }
 
  private:
-  static size_t AppendTo(char* bytes, size_t length, size_t capacity, const char* format,
-                         va_list arguments);
-
   size_t length_ = 0;
   char bytes_[kCapacity] = {};
 };
-size_t FormatAt(char* bytes, size_t length, size_t capacity, const char* format, va_list arguments);
-template <size_t kCapacity>
-size_t Text<kCapacity>::AppendTo(char* bytes, size_t length, size_t capacity, const char* format,
-                                 va_list arguments) {
-  return FormatAt(bytes, length, capacity, format, arguments);
-}
 
 // Writes a line to where SEQPOINT_LOG says ("stderr" or a file); nothing when it is not set.
 __attribute__((format(printf, 1, 2))) void Log(const char* format, ...);
