@@ -106,15 +106,14 @@ struct CopyRecord {  // also memset: `kind` is 0 there
 };
 struct ApiRecord {  // RUNTIME/DRIVER kinds: the CPU side of a call
   uint16_t type;    // DataType::kApi
-  uint16_t domain;  // CUpti_CallbackDomain
+  uint16_t reserved;
   uint32_t cbid;
   uint64_t start_ns, end_ns;
   uint32_t correlation_id;
   uint32_t thread_id;
-  uint32_t return_value;
   uint8_t op;      // Op, of a watched driver call; else 0
   uint8_t blocks;  // 1: by its name it returns when the GPU is done
-  uint8_t reserved[26];
+  uint8_t reserved2[30];
 };
 struct SyncRecord {
   uint16_t type;  // DataType::kSync
@@ -123,8 +122,7 @@ struct SyncRecord {
   uint64_t start_ns, end_ns;
   uint32_t correlation_id;
   uint32_t stream;
-  uint32_t event_id;
-  uint32_t reserved[7];
+  uint32_t reserved[8];
 };
 struct GraphRecord {  // GRAPH_TRACE: one graph launch
   uint16_t type;      // DataType::kGraph

@@ -67,19 +67,33 @@ uint32_t ActivityDecoder::KernelName(const char* recorded, uint32_t correlation_
   return names_->InternKernel(recorded).id;
 }
 
-// Copies, peer copies and memsets have these in common. False: the times are invalid.
-template <typename Record>
-bool ActivityDecoder::FillCopy(const Record& in, DataType type, abi::CopyRecord* out) {
+// What all records have. False: the times are invalid.
+template <typename Record, typename Out>
+bool ActivityDecoder::Fill(const Record& in, DataType type, Out* out) {
   if (!Valid(in.start, in.end)) return false;
   out->type = static_cast<uint16_t>(type);
-  out->device = static_cast<uint16_t>(in.deviceId);
   out->start_ns = in.start;
   out->end_ns = in.end;
-  out->bytes = in.bytes;
   out->correlation_id = in.correlationId;
+  return true;
+}
+
+// What the GPU's work has in common.
+template <typename Record, typename Out>
+bool ActivityDecoder::FillWork(const Record& in, DataType type, Out* out) {
+  if (!Fill(in, type, out)) return false;
+  out->device = static_cast<uint16_t>(in.deviceId);
   out->stream = in.streamId;
   out->context = in.contextId;
   out->graph_id = in.graphId;
+  return true;
+}
+
+// Copies, peer copies and memsets.
+template <typename Record>
+bool ActivityDecoder::FillCopy(const Record& in, DataType type, abi::CopyRecord* out) {
+  if (!FillWork(in, type, out)) return false;
+  out->bytes = in.bytes;
   listener_->OnCallRecord(in.correlationId, in.start);
   return true;
 }
@@ -92,18 +106,13 @@ void ActivityDecoder::Decode(const CUpti_Activity* record) {
     case CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL: {
       const Kernel* in = reinterpret_cast<const Kernel*>(record);
       kernels_.fetch_add(1, std::memory_order_relaxed);
-      if (!Valid(in->start, in->end)) {
+      abi::KernelRecord& out = data.kernel;
+      if (!FillWork(*in, DataType::kKernel, &out)) {
         untimed_kernels_.fetch_add(1, std::memory_order_relaxed);
         return;
       }
-      abi::KernelRecord& out = data.kernel;
-      out.type = static_cast<uint16_t>(DataType::kKernel);
-      out.device = static_cast<uint16_t>(in->deviceId);
       out.name_id = KernelName(in->name, in->graphId == 0 ? in->correlationId : 0);
-      out.start_ns = in->start;
-      out.end_ns = in->end;
-      out.correlation_id = no_graph_ids && in->graphId != 0 ? 0 : in->correlationId;
-      out.stream = in->streamId;
+      if (no_graph_ids && in->graphId != 0) out.correlation_id = 0;
       out.grid_x = static_cast<uint32_t>(in->gridX);
       out.grid_y = Clamp16(in->gridY);
       out.grid_z = Clamp16(in->gridZ);
@@ -111,8 +120,6 @@ void ActivityDecoder::Decode(const CUpti_Activity* record) {
       out.block_y = Clamp16(in->blockY);
       out.block_z = Clamp16(in->blockZ);
       out.registers_per_thread = in->registersPerThread;
-      out.context = in->contextId;
-      out.graph_id = in->graphId;
       out.static_shared_bytes = static_cast<uint32_t>(in->staticSharedMemory);
       out.dynamic_shared_bytes = static_cast<uint32_t>(in->dynamicSharedMemory);
       break;
@@ -135,48 +142,26 @@ void ActivityDecoder::Decode(const CUpti_Activity* record) {
       break;
     case CUPTI_ACTIVITY_KIND_SYNCHRONIZATION: {
       const Sync* in = reinterpret_cast<const Sync*>(record);
-      if (!Valid(in->start, in->end)) return;
       abi::SyncRecord& out = data.sync;
-      out.type = static_cast<uint16_t>(DataType::kSync);
+      if (!Fill(*in, DataType::kSync, &out)) return;
       out.kind = static_cast<uint16_t>(in->type);
       out.context = in->contextId;
-      out.start_ns = in->start;
-      out.end_ns = in->end;
-      out.correlation_id = in->correlationId;
       out.stream = in->streamId;
-      out.event_id = in->cudaEventId;
       break;
     }
     case CUPTI_ACTIVITY_KIND_GRAPH_TRACE: {
       const Graph* in = reinterpret_cast<const Graph*>(record);
-      if (!Valid(in->start, in->end)) return;
-      abi::GraphRecord& out = data.graph;
-      out.type = static_cast<uint16_t>(DataType::kGraph);
-      out.device = static_cast<uint16_t>(in->deviceId);
-      out.graph_id = in->graphId;
+      if (!FillWork(*in, DataType::kGraph, &data.graph)) return;
       listener_->OnCallRecord(in->correlationId, in->start);
-      out.start_ns = in->start;
-      out.end_ns = in->end;
-      out.correlation_id = in->correlationId;
-      out.stream = in->streamId;
-      out.context = in->contextId;
       break;
     }
     case CUPTI_ACTIVITY_KIND_DRIVER:
     case CUPTI_ACTIVITY_KIND_RUNTIME: {
       const Api* in = reinterpret_cast<const Api*>(record);
-      if (!Valid(in->start, in->end)) return;
       abi::ApiRecord& out = data.api;
-      out.type = static_cast<uint16_t>(DataType::kApi);
-      out.domain = static_cast<uint16_t>(record->kind == CUPTI_ACTIVITY_KIND_DRIVER
-                                             ? CUPTI_CB_DOMAIN_DRIVER_API
-                                             : CUPTI_CB_DOMAIN_RUNTIME_API);
+      if (!Fill(*in, DataType::kApi, &out)) return;
       out.cbid = in->cbid;
-      out.start_ns = in->start;
-      out.end_ns = in->end;
-      out.correlation_id = in->correlationId;
       out.thread_id = in->threadId;
-      out.return_value = in->returnValue;
       if (record->kind == CUPTI_ACTIVITY_KIND_DRIVER) {
         if (const WatchedCall* call = FindWatchedCall(in->cbid); call != nullptr) {
           out.op = static_cast<uint8_t>(call->op);

@@ -60,6 +60,10 @@ class ActivityDecoder {
   uint64_t foreign() const { return foreign_.load(std::memory_order_relaxed); }
 
  private:
+  template <typename Record, typename Out>
+  bool Fill(const Record& in, abi::DataType type, Out* out);
+  template <typename Record, typename Out>
+  bool FillWork(const Record& in, abi::DataType type, Out* out);
   template <typename Record>
   bool FillCopy(const Record& in, abi::DataType type, abi::CopyRecord* out);
   bool Valid(uint64_t start_ns, uint64_t end_ns);
