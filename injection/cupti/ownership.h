@@ -59,18 +59,18 @@ class CuptiOwnership {
   enum class Share : uint8_t { kNothing, kRecords, kAll };
   enum class Library : uint8_t { kMissing, kFound, kNoGpu };  // kNoGpu: attached without CUDA
 
-  CuptiOwnership(Callbacks* callbacks, Activity* activity, Clock* clock, Contexts* contexts,
-                 Captures* captures, SwitchToken* token, StandDownLog* log, Features* features,
-                 CuptiUser* user)
-      : callbacks_(callbacks),
-        activity_(activity),
-        clock_(clock),
-        contexts_(contexts),
-        captures_(captures),
-        token_(token),
-        log_(log),
-        features_(features),
-        user_(user) {}
+  struct Parts {  // that outlive it
+    Callbacks* callbacks;
+    Activity* activity;
+    Clock* clock;
+    Contexts* contexts;
+    Captures* captures;
+    SwitchToken* token;
+    StandDownLog* log;
+    Features* features;
+    CuptiUser* user;
+  };
+  explicit CuptiOwnership(const Parts& parts) : parts_(parts) {}
 
   void SetLibrary(Library library) { library_.store(library); }
   bool has_library() const { return library_.load() == Library::kFound; }
@@ -98,7 +98,7 @@ class CuptiOwnership {
   // trace. False: not now.
   template <typename Ask>
   bool AskDriver(const Ask& ask) {
-    const Switching switching(token_);
+    const Switching switching(parts_.token);
     if (!switching || share() == Share::kNothing) return false;
     ask();
     return true;
@@ -111,15 +111,7 @@ class CuptiOwnership {
   void Change(Share share, bool hole);
   void NoteStandDown();
 
-  Callbacks* const callbacks_;
-  Activity* const activity_;
-  Clock* const clock_;
-  Contexts* const contexts_;
-  Captures* const captures_;
-  SwitchToken* const token_;
-  StandDownLog* const log_;
-  Features* const features_;
-  CuptiUser* const user_;
+  const Parts parts_;
   std::atomic<Library> library_{Library::kMissing};
   std::atomic<Share> share_{Share::kNothing};
   std::atomic<bool> may_be_had_{true};

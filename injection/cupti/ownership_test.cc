@@ -110,8 +110,8 @@ class OwnershipTest : public testing::Test {
   SwitchToken token_{&lock_, &features_};
   StandDownLog stand_downs_{&ring_.writer};
   FakeUser user_{&lock_};
-  CuptiOwnership ownership_{&callbacks_, &activity_,    &clock_,    &contexts_, &captures_,
-                            &token_,     &stand_downs_, &features_, &user_};
+  CuptiOwnership ownership_{{&callbacks_, &activity_, &clock_, &contexts_, &captures_, &token_,
+                             &stand_downs_, &features_, &user_}};
 };
 
 using Log = std::vector<std::string>;

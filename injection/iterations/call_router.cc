@@ -51,8 +51,8 @@ abi::MatchEvent EventOf(const Call& call, uint64_t name_hash, const abi::NameSha
 inline NameRef CallRouter::NameOf(const Call& call, bool nvtx) {
   // Each return is the caller's own object: a copy would wait for the parts that were written to
   // it.
-  if (call.op == Op::kLaunch) return names_->InternKernel(call.name);
-  if (!nvtx || state_->is_learning()) return names_->Intern(call.name);
+  if (call.op == Op::kLaunch) return parts_.names->InternKernel(call.name);
+  if (!nvtx || parts_.state->is_learning()) return parts_.names->Intern(call.name);
   return {};
 }
 
@@ -60,13 +60,13 @@ inline NameRef CallRouter::NameOf(const Call& call, bool nvtx) {
 inline void CallRouter::Match(const Call& call, const abi::MatchEvent& event, uint64_t number,
                               DeferredActions* actions) {
   // Steps are taken for granted: if the call is a boundary, the iteration that ends there had one.
-  if (steps_->assumes() && state_->matcher.Begins(event)) {
-    if (const uint32_t flags = state_->matcher.StepNow(); flags != 0) {
-      events_->OnMatched(call, number, flags, actions);
+  if (parts_.steps->assumes() && parts_.state->matcher.Begins(event)) {
+    if (const uint32_t flags = parts_.state->matcher.StepNow(); flags != 0) {
+      parts_.events->OnMatched(call, number, flags, actions);
     }
   }
-  if (const uint32_t flags = state_->matcher.OnEvent(event); flags != 0) {
-    events_->OnMatched(call, number, flags, actions);
+  if (const uint32_t flags = parts_.state->matcher.OnEvent(event); flags != 0) {
+    parts_.events->OnMatched(call, number, flags, actions);
   }
 }
 
@@ -91,19 +91,19 @@ inline void CallRouter::WriteCall(const Call& call, uint32_t name_id, uint64_t n
   out.bytes = call.end_ns != 0 ? call.end_ns - call.begin_ns : call.bytes;
   out.thread_id = ThreadId();
   out.correlation_id = call.correlation_id;
-  ring_->WriteData(record);
+  parts_.ring->WriteData(record);
 }
 
 void CallRouter::OnCall(const Call& call) {
-  IterationState* const state = state_;  // stays in a register
+  IterationState* const state = parts_.state;  // stays in a register
   // The ring is not there in a child that was forked past every handler.
   const uint32_t bit = OpBit(call.op);
-  if ((state->watched.load(std::memory_order_relaxed) & bit) == 0 || !ring_->active()) return;
-  if (call.context != nullptr && !contexts_->any()) contexts_->Add(call.context);
+  if ((state->watched.load(std::memory_order_relaxed) & bit) == 0 || !parts_.ring->active()) return;
+  if (call.context != nullptr && !parts_.contexts->any()) parts_.contexts->Add(call.context);
   const bool nvtx = (bit & kNvtxOps) != 0;
   const NameRef name = NameOf(call, nvtx);
-  if (call.op == Op::kLaunch && launch_names_->needed()) {
-    launch_names_->Add(call.correlation_id, name.id);
+  if (call.op == Op::kLaunch && parts_.launch_names->needed()) {
+    parts_.launch_names->Add(call.correlation_id, name.id);
   }
   // Shaping takes longer than anything that holds the lock.
   abi::NameShape shape;
@@ -116,65 +116,66 @@ void CallRouter::OnCall(const Call& call) {
   uint64_t number = 0;
   {
     LockGuard lock(&state->lock);
-    if (token_->stopped()) return;
+    if (parts_.token->stopped()) return;
     learn = state->level == abi::Level::kLearn;
     if (std::exchange(state->after_hole, false)) more_flags |= abi::kCallAfterHole;
-    number = learn ? TakeSequence(ring_->header()) : state->calls;
+    number = learn ? TakeSequence(parts_.ring->header()) : state->calls;
     ++state->calls;
     if (call.context != nullptr) {
-      cost_->Count(state->level);
-      if (call.end_ns != 0 && !events_->WaitedForWork(call)) more_flags |= abi::kCallNoEnd;
-      events_->OnCudaCall(call);
+      parts_.cost->Count(state->level);
+      if (call.end_ns != 0 && !parts_.events->WaitedForWork(call)) more_flags |= abi::kCallNoEnd;
+      parts_.events->OnCudaCall(call);
     }
     if (state->has_rule()) {
-      if (call.end_ns != 0 && (more_flags & abi::kCallNoEnd) == 0) events_->WriteSync(call);
+      if (call.end_ns != 0 && (more_flags & abi::kCallNoEnd) == 0) parts_.events->WriteSync(call);
       if (nvtx && !shaped) {  // the rule came just now
         shape = ShapeOf(call.name);
         shaped = true;
       }
       Match(call, EventOf(call, name.hash, shaped ? &shape : nullptr), number, &actions);
-      if ((bit & kWorkOps) != 0) window_->OnWork();
-    } else if (!token_->taken() && captures_->count() == 0 &&
+      if ((bit & kWorkOps) != 0) parts_.window->OnWork();
+    } else if (!parts_.token->taken() && parts_.captures->count() == 0 &&
                ((state->calls & kPollMask) == 0 || call.begin_ns > polled_ns_ + kPollEveryNs)) {
       polled_ns_ = call.begin_ns;
-      actions.apply = control_->Changed();
+      actions.apply = parts_.control->Changed();
     }
-    if (actions.any()) token_->Take();
+    if (actions.any()) parts_.token->Take();
   }
   if (learn) WriteCall(call, name.id, number, more_flags);
-  if (actions.any()) levels_->Perform(call.context, actions);
-  if (actions.boundary) call_watch_->Look();
+  if (actions.any()) parts_.levels->Perform(call.context, actions);
+  if (actions.boundary) parts_.call_watch->Look();
   // The launch that opened the measurement is in it, the one that closed it is not.
-  if (kernels_->listing()) kernels_->OnCall(call.context, call.op, name.id);
+  if (parts_.kernels->listing()) parts_.kernels->OnCall(call.context, call.op, name.id);
 }
 
 void CallRouter::OnBlocked(const Call& call) {
-  if (!state_->Watches(call.op)) return;
-  LockGuard lock(&state_->lock);
-  if (token_->stopped() || !state_->has_rule() || !events_->WaitedForWork(call)) return;
-  events_->WriteSync(call);
+  if (!parts_.state->Watches(call.op)) return;
+  LockGuard lock(&parts_.state->lock);
+  if (parts_.token->stopped() || !parts_.state->has_rule() || !parts_.events->WaitedForWork(call))
+    return;
+  parts_.events->WriteSync(call);
 }
 
 void CallRouter::CheckClock() {
-  LockGuard lock(&state_->lock);
-  if (token_->stopped() || state_->level == abi::Level::kReleased) return;
-  const bool learn = state_->level == abi::Level::kLearn;
-  events_->NoteClock(learn ? ring_->header()->call_sequence : state_->calls);
+  LockGuard lock(&parts_.state->lock);
+  if (parts_.token->stopped() || parts_.state->level == abi::Level::kReleased) return;
+  const bool learn = parts_.state->level == abi::Level::kLearn;
+  parts_.events->NoteClock(learn ? parts_.ring->header()->call_sequence : parts_.state->calls);
 }
 
 int CallRouter::WantsOperators(int64_t length[2]) {
-  LockGuard lock(&state_->lock);
-  return window_->WantsOperators(length);
+  LockGuard lock(&parts_.state->lock);
+  return parts_.window->WantsOperators(length);
 }
 
 bool CallRouter::WantsCounters() {
-  LockGuard lock(&state_->lock);
-  return window_->WantsCounters();
+  LockGuard lock(&parts_.state->lock);
+  return parts_.window->WantsCounters();
 }
 
 void CallRouter::Distort() {
-  LockGuard lock(&state_->lock);
-  state_->distorted = true;
+  LockGuard lock(&parts_.state->lock);
+  parts_.state->distorted = true;
 }
 
 }  // namespace seqpoint::inject

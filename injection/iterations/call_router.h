@@ -36,26 +36,24 @@ namespace seqpoint::inject {
 
 class CallRouter {
  public:
-  CallRouter(IterationState* state, IterationEvents* events, MeasurementWindow* window,
-             const StepAccount* steps, LevelSwitch* levels, const ControlMirror* control,
-             SwitchToken* token, CallCost* cost, Names* names, LaunchNames* launch_names,
-             Contexts* contexts, const Captures* captures, KernelRanges* kernels,
-             CallWatch* call_watch, injection::RingWriter* ring)
-      : state_(state),
-        events_(events),
-        window_(window),
-        steps_(steps),
-        levels_(levels),
-        control_(control),
-        token_(token),
-        cost_(cost),
-        names_(names),
-        launch_names_(launch_names),
-        contexts_(contexts),
-        captures_(captures),
-        kernels_(kernels),
-        call_watch_(call_watch),
-        ring_(ring) {}
+  struct Parts {  // that outlive it
+    IterationState* state;
+    IterationEvents* events;
+    MeasurementWindow* window;
+    const StepAccount* steps;
+    LevelSwitch* levels;
+    const ControlMirror* control;
+    SwitchToken* token;
+    CallCost* cost;
+    Names* names;
+    LaunchNames* launch_names;
+    Contexts* contexts;
+    const Captures* captures;
+    KernelRanges* kernels;
+    CallWatch* call_watch;
+    injection::RingWriter* ring;
+  };
+  explicit CallRouter(const Parts& parts) : parts_(parts) {}
 
   void OnCall(const Call& call);
   // A blocking copy, already reported by OnCall, returned.
@@ -76,21 +74,7 @@ class CallRouter {
   [[gnu::always_inline]] inline void WriteCall(const Call& call, uint32_t name_id, uint64_t number,
                                                uint8_t more_flags);
 
-  IterationState* const state_;
-  IterationEvents* const events_;
-  MeasurementWindow* const window_;
-  const StepAccount* const steps_;
-  LevelSwitch* const levels_;
-  const ControlMirror* const control_;
-  SwitchToken* const token_;
-  CallCost* const cost_;
-  Names* const names_;
-  LaunchNames* const launch_names_;
-  Contexts* const contexts_;
-  const Captures* const captures_;
-  KernelRanges* const kernels_;
-  CallWatch* const call_watch_;
-  injection::RingWriter* const ring_;
+  const Parts parts_;
   uint64_t polled_ns_ = 0;
 };
 

@@ -5,59 +5,59 @@ namespace seqpoint::inject {
 using Kind = Measurement::Kind;
 
 void Handover::Begin() {
-  if (reads_records_ && activity_->Init() && activity_->traces()) {
-    features_->Report(abi::Feature::kActivity, abi::FeatureState::kReady, 0,
-                      "GPU work can be recorded");
+  if (reads_records_ && parts_.activity->Init() && parts_.activity->traces()) {
+    parts_.features->Report(abi::Feature::kActivity, abi::FeatureState::kReady, 0,
+                            "GPU work can be recorded");
   }
-  counters_->Start();
+  parts_.counters->Start();
 }
 
 void Handover::Renew() {
-  watch_->ExpectEarlyGraphs();
-  launch_names_->SetNeeded(cupti_->Has(kKeepsNamesOfUnloadedModules));
-  counters_->Renew();
+  parts_.watch->ExpectEarlyGraphs();
+  parts_.launch_names->SetNeeded(parts_.cupti->Has(kKeepsNamesOfUnloadedModules));
+  parts_.counters->Renew();
 }
 
 void Handover::OnChange(bool hole) {
-  state_->distorted = true;
-  state_->after_hole = state_->after_hole || hole;
-  steps_->OnHole();
-  watch_->Update();
+  parts_.state->distorted = true;
+  parts_.state->after_hole = parts_.state->after_hole || hole;
+  parts_.steps->OnHole();
+  parts_.watch->Update();
 }
 
 bool Handover::Leave() {
   DeferredActions actions = {};
   bool dropped = false;
   {
-    LockGuard lock(&state_->lock);
-    if (window_->open() && captures_->count() == 0) {
-      window_->Spoil();
-      window_->End(&actions);
-    } else if (window_->kind() == Kind::kTrace) {
+    LockGuard lock(&parts_.state->lock);
+    if (parts_.window->open() && parts_.captures->count() == 0) {
+      parts_.window->Spoil();
+      parts_.window->End(&actions);
+    } else if (parts_.window->kind() == Kind::kTrace) {
       // Nobody may wait now; and the window must not be closed within the other tool's session.
-      window_->Drop();
+      parts_.window->Drop();
       dropped = true;
     }
   }
-  if (actions.close) borders_->Close(nullptr);
-  if (dropped) borders_->ReportAborted();
+  if (actions.close) parts_.borders->Close(nullptr);
+  if (dropped) parts_.borders->ReportAborted();
   // In a capture a range cannot be closed; and what the helper thread decodes is waited for.
-  return window_->kind() != Kind::kCounters && counters_->Rest();
+  return parts_.window->kind() != Kind::kCounters && parts_.counters->Rest();
 }
 
 uint64_t Handover::Abandon() {
-  window_->Drop();
-  return state_->boundary_ns;
+  parts_.window->Drop();
+  return parts_.state->boundary_ns;
 }
 
 void Handover::ReportAbandoned() {
-  counters_->Renew();
-  if (window_->closing()->kind != Kind::kNone) borders_->ReportAborted();
+  parts_.counters->Renew();
+  if (parts_.window->closing()->kind != Kind::kNone) parts_.borders->ReportAborted();
 }
 
 uint64_t Handover::Iteration() {
-  LockGuard lock(&state_->lock);
-  return state_->matcher.iteration();
+  LockGuard lock(&parts_.state->lock);
+  return parts_.state->matcher.iteration();
 }
 
 }  // namespace seqpoint::inject

@@ -22,20 +22,20 @@ namespace seqpoint::inject {
 
 class Handover final : public CuptiUser {
  public:
-  Handover(IterationState* state, MeasurementWindow* window, MeasurementBorders* borders,
-           WatchSwitch* watch, StepAccount* steps, const Captures* captures, Activity* activity,
-           Counters* counters, LaunchNames* launch_names, const Cupti* cupti, Features* features)
-      : state_(state),
-        window_(window),
-        borders_(borders),
-        watch_(watch),
-        steps_(steps),
-        captures_(captures),
-        activity_(activity),
-        counters_(counters),
-        launch_names_(launch_names),
-        cupti_(cupti),
-        features_(features) {}
+  struct Parts {  // that outlive it
+    IterationState* state;
+    MeasurementWindow* window;
+    MeasurementBorders* borders;
+    WatchSwitch* watch;
+    StepAccount* steps;
+    const Captures* captures;
+    Activity* activity;
+    Counters* counters;
+    LaunchNames* launch_names;
+    const Cupti* cupti;
+    Features* features;
+  };
+  explicit Handover(const Parts& parts) : parts_(parts) {}
 
   // This CUPTI's records are known, and may be asked for.
   void SetReadsRecords(bool reads) { reads_records_ = reads; }
@@ -43,24 +43,14 @@ class Handover final : public CuptiUser {
   void Begin() override;
   void Renew() override;
   void OnChange(bool hole) override;
-  void Switch(bool may_wait) override { watch_->Apply(may_wait); }
+  void Switch(bool may_wait) override { parts_.watch->Apply(may_wait); }
   bool Leave() override;
   uint64_t Abandon() override;
   void ReportAbandoned() override;
   uint64_t Iteration() override;
 
  private:
-  IterationState* const state_;
-  MeasurementWindow* const window_;
-  MeasurementBorders* const borders_;
-  WatchSwitch* const watch_;
-  StepAccount* const steps_;
-  const Captures* const captures_;
-  Activity* const activity_;
-  Counters* const counters_;
-  LaunchNames* const launch_names_;
-  const Cupti* const cupti_;
-  Features* const features_;
+  const Parts parts_;
   bool reads_records_ = false;
 };
 

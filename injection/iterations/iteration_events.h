@@ -27,21 +27,20 @@ namespace seqpoint::inject {
 
 class IterationEvents {
  public:
-  IterationEvents(IterationState* state, MeasurementWindow* window, const WatchSwitch* watch,
-                  StepAccount* steps, const ControlMirror* control, const SwitchToken* token,
-                  const Captures* captures, const Activity* activity, Counters* counters,
-                  Clock* clock, injection::RingWriter* ring)
-      : state_(state),
-        window_(window),
-        watch_(watch),
-        steps_(steps),
-        control_(control),
-        token_(token),
-        captures_(captures),
-        activity_(activity),
-        counters_(counters),
-        clock_(clock),
-        ring_(ring) {}
+  struct Parts {  // that outlive it
+    IterationState* state;
+    MeasurementWindow* window;
+    const WatchSwitch* watch;
+    StepAccount* steps;
+    const ControlMirror* control;
+    const SwitchToken* token;
+    const Captures* captures;
+    const Activity* activity;
+    Counters* counters;
+    Clock* clock;
+    injection::RingWriter* ring;
+  };
+  explicit IterationEvents(const Parts& parts) : parts_(parts) {}
 
   // Every watched call of CUDA, in order.
   void OnCudaCall(const Call& call) { waits_.OnCall(call.op, call.stream, call.event); }
@@ -58,24 +57,14 @@ class IterationEvents {
   uint64_t timed_events() const { return timed_events_.load(std::memory_order_relaxed); }
 
  private:
-  bool may_switch() const { return !token_->taken() && !captures_->MayBeUnderWay(); }
+  bool may_switch() const { return !parts_.token->taken() && !parts_.captures->MayBeUnderWay(); }
   void OnStep(const Call& call, uint64_t now_ns);
   void TellSampler(bool boundary, uint64_t now_ns, bool ended, const DeferredActions& actions);
   void WriteBoundary(const Call& call, uint64_t number, uint32_t flags, uint64_t now_ns);
   void WriteDecision(uint64_t iteration, uint64_t now_ns, const int64_t length[2], uint32_t valid,
                      uint16_t config_id);
 
-  IterationState* const state_;
-  MeasurementWindow* const window_;
-  const WatchSwitch* const watch_;
-  StepAccount* const steps_;
-  const ControlMirror* const control_;
-  const SwitchToken* const token_;
-  const Captures* const captures_;
-  const Activity* const activity_;
-  Counters* const counters_;
-  Clock* const clock_;
-  injection::RingWriter* const ring_;
+  const Parts parts_;
   WaitWatch waits_;
   uint32_t boundary_thread_ = 0;  // that met the last boundary; 0: none did
   std::atomic<uint64_t> timed_events_{0};

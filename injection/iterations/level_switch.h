@@ -26,22 +26,21 @@ namespace seqpoint::inject {
 
 class LevelSwitch {
  public:
-  LevelSwitch(IterationState* state, ControlMirror* control, SwitchToken* token,
-              CuptiOwnership* ownership, MeasurementWindow* window, MeasurementBorders* borders,
-              WatchSwitch* watch, StepAccount* steps, const Captures* captures, const Clock* clock,
-              WakeWord* helper, injection::RingWriter* ring)
-      : state_(state),
-        control_(control),
-        token_(token),
-        ownership_(ownership),
-        window_(window),
-        borders_(borders),
-        watch_(watch),
-        steps_(steps),
-        captures_(captures),
-        clock_(clock),
-        helper_(helper),
-        ring_(ring) {}
+  struct Parts {  // that outlive it
+    IterationState* state;
+    ControlMirror* control;
+    SwitchToken* token;
+    CuptiOwnership* ownership;
+    MeasurementWindow* window;
+    MeasurementBorders* borders;
+    WatchSwitch* watch;
+    StepAccount* steps;
+    const Captures* captures;
+    const Clock* clock;
+    WakeWord* helper;
+    injection::RingWriter* ring;
+  };
+  explicit LevelSwitch(const Parts& parts) : parts_(parts) {}
 
   // Begins at level *learn*.
   void Start();
@@ -55,18 +54,7 @@ class LevelSwitch {
   void Apply(bool on_application_thread, bool at_boundary);
   void WriteRule(uint32_t generation, uint64_t call_sequence);
 
-  IterationState* const state_;
-  ControlMirror* const control_;
-  SwitchToken* const token_;
-  CuptiOwnership* const ownership_;
-  MeasurementWindow* const window_;
-  MeasurementBorders* const borders_;
-  WatchSwitch* const watch_;
-  StepAccount* const steps_;
-  const Captures* const captures_;
-  const Clock* const clock_;
-  WakeWord* const helper_;
-  injection::RingWriter* const ring_;
+  const Parts parts_;
   uint64_t start_ns_ = 0;      // monotonic
   uint64_t ticked_calls_ = 0;  // calls at the last Tick
 };

@@ -22,25 +22,24 @@ namespace seqpoint::inject {
 
 class MeasurementBorders final : public Readiness {
  public:
-  MeasurementBorders(IterationState* state, MeasurementWindow* window, WatchSwitch* watch,
-                     SwitchToken* token, const CuptiOwnership* ownership, Captures* captures,
-                     Contexts* contexts, Activity* activity, Counters* counters, const Clock* clock,
-                     injection::RingWriter* ring)
-      : state_(state),
-        window_(window),
-        watch_(watch),
-        token_(token),
-        ownership_(ownership),
-        captures_(captures),
-        contexts_(contexts),
-        activity_(activity),
-        counters_(counters),
-        clock_(clock),
-        ring_(ring) {}
+  struct Parts {  // that outlive it
+    IterationState* state;
+    MeasurementWindow* window;
+    WatchSwitch* watch;
+    SwitchToken* token;
+    const CuptiOwnership* ownership;
+    Captures* captures;
+    Contexts* contexts;
+    Activity* activity;
+    Counters* counters;
+    const Clock* clock;
+    injection::RingWriter* ring;
+  };
+  explicit MeasurementBorders(const Parts& parts) : parts_(parts) {}
 
   bool CanBegin(uint16_t config_id) override;
-  bool CanCount(uint16_t config_id) override { return counters_->CanBeHad(config_id); }
-  bool OfKernels(uint16_t config_id) override { return counters_->OfKernels(config_id); }
+  bool CanCount(uint16_t config_id) override { return parts_.counters->CanBeHad(config_id); }
+  bool OfKernels(uint16_t config_id) override { return parts_.counters->OfKernels(config_id); }
 
   // `known`: the calling thread's current context where CUPTI told it, else null.
   void Open(CUcontext known);
@@ -60,17 +59,7 @@ class MeasurementBorders final : public Readiness {
   abi::CountersEvent ClosingEvent(uint32_t status) const;
   void WriteWindow(uint64_t end_ns, uint32_t status);
 
-  IterationState* const state_;
-  MeasurementWindow* const window_;
-  WatchSwitch* const watch_;
-  SwitchToken* const token_;
-  const CuptiOwnership* const ownership_;
-  Captures* const captures_;
-  Contexts* const contexts_;
-  Activity* const activity_;
-  Counters* const counters_;
-  const Clock* const clock_;
-  injection::RingWriter* const ring_;
+  const Parts parts_;
 };
 
 }  // namespace seqpoint::inject

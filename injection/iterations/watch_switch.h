@@ -22,26 +22,25 @@ namespace seqpoint::inject {
 
 class WatchSwitch {
  public:
-  WatchSwitch(IterationState* state, const MeasurementWindow* window, const StepAccount* steps,
-              const CuptiOwnership* ownership, Callbacks* callbacks, Activity* activity,
-              const Contexts* contexts, const Captures* captures, const LaunchNames* launch_names,
-              const Clock* clock, injection::RingWriter* ring)
-      : state_(state),
-        window_(window),
-        steps_(steps),
-        ownership_(ownership),
-        callbacks_(callbacks),
-        activity_(activity),
-        contexts_(contexts),
-        captures_(captures),
-        launch_names_(launch_names),
-        clock_(clock),
-        ring_(ring) {}
+  struct Parts {  // that outlive it
+    IterationState* state;
+    const MeasurementWindow* window;
+    const StepAccount* steps;
+    const CuptiOwnership* ownership;
+    Callbacks* callbacks;
+    Activity* activity;
+    const Contexts* contexts;
+    const Captures* captures;
+    const LaunchNames* launch_names;
+    const Clock* clock;
+    injection::RingWriter* ring;
+  };
+  explicit WatchSwitch(const Parts& parts) : parts_(parts) {}
 
   // The operations that must reach CallRouter.
   uint32_t WantedOps() const;
   // Lets them, where CUPTI's callbacks for them are on.
-  void Update() { state_->watched.store(WantedOps(), std::memory_order_relaxed); }
+  void Update() { parts_.state->watched.store(WantedOps(), std::memory_order_relaxed); }
   // Brings callback ids and activity kinds in line. `may_wait`: the calling thread is one of the
   // application's and may wait for the GPU.
   void Apply(bool may_wait);
@@ -52,7 +51,7 @@ class WatchSwitch {
   uint32_t TraceKinds() const;
   uint32_t applied_kinds() const { return applied_kinds_; }
   // Are kernels named by their launches? See LaunchNames.
-  bool NamesLaunches() const { return launch_names_->needed() && activity_->traces(); }
+  bool NamesLaunches() const { return parts_.launch_names->needed() && parts_.activity->traces(); }
   // Graphs may be there of a time when graphs were not recorded.
   void ExpectEarlyGraphs() { early_graphs_ = true; }
   // Traced iterations would lack such graphs, as the rule's clock needs records of whole ones.
@@ -61,17 +60,7 @@ class WatchSwitch {
  private:
   uint32_t WantedKinds() const;
 
-  IterationState* const state_;
-  const MeasurementWindow* const window_;
-  const StepAccount* const steps_;
-  const CuptiOwnership* const ownership_;
-  Callbacks* const callbacks_;
-  Activity* const activity_;
-  const Contexts* const contexts_;
-  const Captures* const captures_;
-  const LaunchNames* const launch_names_;
-  const Clock* const clock_;
-  injection::RingWriter* const ring_;
+  const Parts parts_;
   uint32_t applied_kinds_ = 0;
   bool early_graphs_ = false;
 };

@@ -71,37 +71,24 @@ struct Guest {
   IterationState state;
   SwitchToken token{&state.lock, &features};
   StandDownLog stand_downs{&ring};
-  CuptiOwnership ownership{&callbacks, &activity,    &clock,    &contexts, &captures,
-                           &token,     &stand_downs, &features, &handover};
+  CuptiOwnership ownership{{&callbacks, &activity, &clock, &contexts, &captures, &token,
+                            &stand_downs, &features, &handover}};
   StepAccount steps{&state, &features};
   MeasurementWindow window{&state, &borders};
-  WatchSwitch watch{&state,    &window,   &steps,        &ownership, &callbacks, &activity,
-                    &contexts, &captures, &launch_names, &clock,     &ring};
-  MeasurementBorders borders{&state,    &window,   &watch,    &token, &ownership, &captures,
-                             &contexts, &activity, &counters, &clock, &ring};
-  Handover handover{&state,    &window,   &borders,      &watch, &steps,   &captures,
-                    &activity, &counters, &launch_names, &cupti, &features};
+  WatchSwitch watch{{&state, &window, &steps, &ownership, &callbacks, &activity, &contexts,
+                     &captures, &launch_names, &clock, &ring}};
+  MeasurementBorders borders{{&state, &window, &watch, &token, &ownership, &captures, &contexts,
+                              &activity, &counters, &clock, &ring}};
+  Handover handover{{&state, &window, &borders, &watch, &steps, &captures, &activity, &counters,
+                     &launch_names, &cupti, &features}};
   ControlMirror control{&ring, &wanted_configs};
-  LevelSwitch levels{&state, &control, &token,    &ownership, &window,      &borders,
-                     &watch, &steps,   &captures, &clock,     &helper_wake, &ring};
-  IterationEvents events{&state,    &window,   &watch,    &steps, &control, &token,
-                         &captures, &activity, &counters, &clock, &ring};
+  LevelSwitch levels{{&state, &control, &token, &ownership, &window, &borders, &watch, &steps,
+                      &captures, &clock, &helper_wake, &ring}};
+  IterationEvents events{{&state, &window, &watch, &steps, &control, &token, &captures, &activity,
+                          &counters, &clock, &ring}};
   CallCost cost{&state, &ring};
-  CallRouter router{&state,
-                    &events,
-                    &window,
-                    &steps,
-                    &levels,
-                    &control,
-                    &token,
-                    &cost,
-                    &names,
-                    &launch_names,
-                    &contexts,
-                    &captures,
-                    &counters.kernels(),
-                    &call_watch,
-                    &ring};
+  CallRouter router{{&state, &events, &window, &steps, &levels, &control, &token, &cost, &names,
+                     &launch_names, &contexts, &captures, &counters.kernels(), &call_watch, &ring}};
   Helper helper{&helper_wake};
   char socket_path[128] = {};
   pid_t owner = 0;

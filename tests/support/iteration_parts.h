@@ -38,37 +38,25 @@ struct IterationParts {
   IterationState state;
   SwitchToken token{&state.lock, &features};
   StandDownLog stand_downs{writer};
-  CuptiOwnership ownership{&callbacks, &activity,    &clock,    &contexts, &captures,
-                           &token,     &stand_downs, &features, &handover};
+  CuptiOwnership ownership{{&callbacks, &activity, &clock, &contexts, &captures, &token,
+                            &stand_downs, &features, &handover}};
   StepAccount steps{&state, &features};
   MeasurementWindow window{&state, &borders};
-  WatchSwitch watch{&state,    &window,   &steps,        &ownership, &callbacks, &activity,
-                    &contexts, &captures, &launch_names, &clock,     writer};
-  MeasurementBorders borders{&state,    &window,   &watch,    &token, &ownership, &captures,
-                             &contexts, &activity, &counters, &clock, writer};
-  Handover handover{&state,    &window,   &borders,      &watch, &steps,   &captures,
-                    &activity, &counters, &launch_names, &cupti, &features};
+  WatchSwitch watch{{&state, &window, &steps, &ownership, &callbacks, &activity, &contexts,
+                     &captures, &launch_names, &clock, writer}};
+  MeasurementBorders borders{{&state, &window, &watch, &token, &ownership, &captures, &contexts,
+                              &activity, &counters, &clock, writer}};
+  Handover handover{{&state, &window, &borders, &watch, &steps, &captures, &activity, &counters,
+                     &launch_names, &cupti, &features}};
   ControlMirror control{writer, &wanted_configs};
-  LevelSwitch levels{&state, &control, &token,    &ownership, &window, &borders,
-                     &watch, &steps,   &captures, &clock,     &helper, writer};
-  IterationEvents events{&state,    &window,   &watch,    &steps, &control, &token,
-                         &captures, &activity, &counters, &clock, writer};
+  LevelSwitch levels{{&state, &control, &token, &ownership, &window, &borders, &watch, &steps,
+                      &captures, &clock, &helper, writer}};
+  IterationEvents events{{&state, &window, &watch, &steps, &control, &token, &captures, &activity,
+                          &counters, &clock, writer}};
   CallCost cost{&state, writer};
-  CallRouter router{&state,
-                    &events,
-                    &window,
-                    &steps,
-                    &levels,
-                    &control,
-                    &token,
-                    &cost,
-                    &names,
-                    &launch_names,
-                    &contexts,
-                    &captures,
-                    &counters.kernels(),
-                    &call_watch,
-                    writer};
+  CallRouter router{{&state, &events, &window, &steps, &levels, &control, &token, &cost, &names,
+                     &launch_names, &contexts, &captures, &counters.kernels(), &call_watch,
+                     writer}};
 };
 
 }  // namespace seqpoint::inject
