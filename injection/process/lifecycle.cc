@@ -127,8 +127,8 @@ bool AnotherCopyIsActive() {
 // A program that was started with the library has our functions by their names. One that the driver
 // or NVTX gave it to has weak names that nobody answered to.
 void ShowFunctions() {
-  const Binding bindings[] = {
-#define SEQPOINT_BINDING(name) {#name, reinterpret_cast<void*>(name)}
+  const Redirection bindings[] = {
+#define SEQPOINT_BINDING(name) {#name, nullptr, reinterpret_cast<void*>(name)}
       SEQPOINT_BINDING(seqpoint_iteration_begin),
       SEQPOINT_BINDING(seqpoint_iteration_begin2),
       SEQPOINT_BINDING(seqpoint_attach),
@@ -144,7 +144,7 @@ void ShowFunctions() {
       SEQPOINT_BINDING(seqpoint_version),
 #undef SEQPOINT_BINDING
   };
-  BindWeak(bindings, sizeof(bindings) / sizeof(bindings[0]));
+  BindWeak(bindings);
   // For what asks from now on, such as ctypes.CDLL(None).
   const char* path = OwnPath();
   if (path != nullptr) dlopen(path, RTLD_NOLOAD | RTLD_NOW | RTLD_GLOBAL);

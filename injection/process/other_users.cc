@@ -121,11 +121,11 @@ void WatchOtherUsers(Guest* guest, bool was_mapped) {
     g_functions[i] = redirections[i].from = dlsym(library, redirections[i].name);
   }
   // Subscribing tells better than a bound call whether there is a subscription now.
+  const std::span<const Redirection> beginnings(redirections, kBeginnings);
   constexpr size_t kFirst = k_cuptiActivityRegisterCallbacks;
   size_t which = 0;
-  const Called called =
-      was_mapped ? CalledSoFar(redirections + kFirst, kBeginnings - kFirst, &which) : Called::kNo;
-  if (!RedirectCalls(redirections, kBeginnings + 2)) {
+  const Called called = was_mapped ? CalledSoFar(beginnings.subspan(kFirst), &which) : Called::kNo;
+  if (!RedirectCalls(redirections)) {
     // CUPTI returns a buffer to whoever registered last, be it ours.
     guest->handover.SetReadsRecords(false);
     guest->features.Report(abi::Feature::kActivity, abi::FeatureState::kFailed, 0,
@@ -140,7 +140,7 @@ void WatchOtherUsers(Guest* guest, bool was_mapped) {
   } else if (called == Called::kMentioned) {
     Notice(kMayUse, false);
   } else if (was_mapped) {
-    held = HeldByAnObject(redirections, kBeginnings, file, sizeof(file));
+    held = HeldByAnObject(beginnings, file, sizeof(file));
   }
   if (held == Held::kYes) {
     snprintf(holder, sizeof(holder), "%s, which may use CUPTI itself", file);

@@ -9,7 +9,9 @@
 #include <string.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <initializer_list>
+#include <span>
 
 #include "injection/base/system.h"
 #include "injection/process/own_memory.h"
@@ -20,24 +22,33 @@ namespace {
 // Bytes that one search reads, so that no program waits long: this many take 0.16 s, once. That is
 // 16 times what PyTorch's objects have (docs/internals/injected-library.md).
 constexpr uint64_t kMostSearched = 256 << 20;
+// Bytes that the names of CUPTI's functions begin with, and the most that they have.
+constexpr char kPrefix[] = "cupti";
+constexpr size_t kLongestName = 64;
+
+uintptr_t Address(const void* pointer) { return reinterpret_cast<uintptr_t>(pointer); }
 
 // One loaded object, as its dynamic section describes it.
 struct Object {
   const dl_phdr_info* info;
-  struct Table {
-    const ElfW(Rela) * entries;
-    size_t count;
-  };
+  using Table = std::span<const ElfW(Rela)>;
   Table data;   // relocations that are applied when the object is loaded
   Table calls;  // those of calls, which may wait for the first one
   const ElfW(Sym) * symbols;
   const char* names;
 
+  std::span<const ElfW(Phdr)> parts() const { return {info->dlpi_phdr, info->dlpi_phnum}; }
   bool Holds(const void* address) const {
-    const uintptr_t at = reinterpret_cast<uintptr_t>(address) - info->dlpi_addr;
-    for (int i = 0; i < info->dlpi_phnum; ++i) {
-      const ElfW(Phdr)& part = info->dlpi_phdr[i];
-      if (part.p_type == PT_LOAD && at - part.p_vaddr < part.p_memsz) return true;
+    for (const ElfW(Phdr) & part : parts()) {
+      const uintptr_t at = Address(address) - info->dlpi_addr - part.p_vaddr;
+      if (part.p_type == PT_LOAD && at < part.p_memsz) return true;
+    }
+    return false;
+  }
+  // One of the functions is its own.
+  bool HoldsAny(std::span<const Redirection> functions) const {
+    for (const Redirection& function : functions) {
+      if (function.from != nullptr && Holds(function.from)) return true;
     }
     return false;
   }
@@ -54,51 +65,33 @@ bool Describe(const dl_phdr_info* info, Object* object) {
   *object = {};
   object->info = info;
   const ElfW(Dyn)* dynamic = nullptr;
-  for (int i = 0; i < info->dlpi_phnum; ++i) {
-    if (info->dlpi_phdr[i].p_type != PT_DYNAMIC) continue;
-    dynamic = reinterpret_cast<const ElfW(Dyn)*>(info->dlpi_addr + info->dlpi_phdr[i].p_vaddr);
+  for (const ElfW(Phdr) & part : object->parts()) {
+    if (part.p_type != PT_DYNAMIC) continue;
+    dynamic = reinterpret_cast<const ElfW(Dyn)*>(info->dlpi_addr + part.p_vaddr);
   }
   if (dynamic == nullptr) return false;
-  uintptr_t data = 0, calls = 0;
+  // By tag. The loader has made addresses of offsets, but for the kernel's own object.
+  uintptr_t values[DT_JMPREL + 1] = {};
   size_t relative = 0;
   for (; dynamic->d_tag != DT_NULL; ++dynamic) {
-    // The loader has made addresses of these, but for the kernel's own object.
-    const uintptr_t value = dynamic->d_un.d_ptr;
-    switch (dynamic->d_tag) {
-      case DT_RELA:
-        data = value;
-        break;
-      case DT_RELASZ:
-        object->data.count = dynamic->d_un.d_val / sizeof(ElfW(Rela));
-        break;
-      case DT_RELACOUNT:
-        relative = dynamic->d_un.d_val;
-        break;
-      case DT_JMPREL:
-        calls = value;
-        break;
-      case DT_PLTRELSZ:
-        object->calls.count = dynamic->d_un.d_val / sizeof(ElfW(Rela));
-        break;
-      case DT_SYMTAB:
-        object->symbols = reinterpret_cast<const ElfW(Sym)*>(value);
-        break;
-      case DT_STRTAB:
-        object->names = reinterpret_cast<const char*>(value);
-        break;
-      default:
-        break;
+    if (dynamic->d_tag > 0 && dynamic->d_tag <= DT_JMPREL) {
+      values[dynamic->d_tag] = dynamic->d_un.d_val;
+    } else if (dynamic->d_tag == DT_RELACOUNT) {
+      relative = dynamic->d_un.d_val;
     }
   }
+  object->symbols = reinterpret_cast<const ElfW(Sym)*>(values[DT_SYMTAB]);
+  object->names = reinterpret_cast<const char*>(values[DT_STRTAB]);
   if (!object->Holds(object->symbols) || !object->Holds(object->names)) return false;
-  object->data.entries = reinterpret_cast<const ElfW(Rela)*>(data);
-  object->calls.entries = reinterpret_cast<const ElfW(Rela)*>(calls);
-  if (!object->Holds(object->data.entries)) object->data = {};
-  if (!object->Holds(object->calls.entries)) object->calls = {};
+  const auto table = [&](uintptr_t address, size_t bytes) -> Object::Table {
+    const auto* entries = reinterpret_cast<const ElfW(Rela)*>(address);
+    if (!object->Holds(entries)) return {};
+    return {entries, bytes / sizeof(ElfW(Rela))};
+  };
+  object->data = table(values[DT_RELA], values[DT_RELASZ]);
+  object->calls = table(values[DT_JMPREL], values[DT_PLTRELSZ]);
   // Relocations without a symbol come first.
-  if (relative > object->data.count) relative = object->data.count;
-  object->data.entries += relative;
-  object->data.count -= relative;
+  object->data = object->data.subspan(std::min(relative, object->data.size()));
   return true;
 }
 
@@ -141,8 +134,6 @@ class Writer {
   bool failed_;
 };
 
-uintptr_t Address(const void* pointer) { return reinterpret_cast<uintptr_t>(pointer); }
-
 // The slot that a relocation is about holds the address of its symbol.
 bool HoldsAddress(const ElfW(Rela) & entry) {
   if (ELF64_R_SYM(entry.r_info) == 0) return false;
@@ -162,19 +153,24 @@ bool HoldsAddress(const ElfW(Rela) & entry) {
   }
 }
 
-void RedirectSlots(const Object& object, const Object::Table& table,
-                   const Redirection* redirections, size_t count, Writer* writer) {
-  for (size_t i = 0; i < table.count; ++i) {
-    if (!HoldsAddress(table.entries[i])) continue;
-    if (object.Symbol(table.entries[i]).st_shndx != SHN_UNDEF) continue;  // the object's own
-    const char* name = object.Name(table.entries[i]);
-    for (size_t j = 0; j < count; ++j) {
-      if (name[0] != redirections[j].name[0] || strcmp(name, redirections[j].name) != 0) continue;
-      void** slot = object.Slot(table.entries[i]);
-      if (redirections[j].from != nullptr && writer->Holds(slot, Address(redirections[j].from))) {
-        writer->Write(slot, Address(redirections[j].to));
+// Slots for one of the names that hold `from` get `to`. `weak`: only those that are asked for
+// weakly.
+void RedirectSlots(const Object& object, std::span<const Redirection> redirections, bool weak,
+                   Writer* writer) {
+  for (const Object::Table table : {object.data, object.calls}) {
+    for (const ElfW(Rela) & entry : table) {
+      if (!HoldsAddress(entry)) continue;
+      const ElfW(Sym)& symbol = object.Symbol(entry);
+      if (symbol.st_shndx != SHN_UNDEF) continue;  // the object's own
+      if (weak && ELF64_ST_BIND(symbol.st_info) != STB_WEAK) continue;
+      const char* name = object.Name(entry);
+      for (const Redirection& one : redirections) {
+        if (name[0] != one.name[0] || strcmp(name, one.name) != 0) continue;
+        if ((one.from != nullptr || weak) && writer->Holds(object.Slot(entry), Address(one.from))) {
+          writer->Write(object.Slot(entry), Address(one.to));
+        }
+        break;
       }
-      break;
     }
   }
 }
@@ -195,8 +191,7 @@ void RedirectLookups(const Redirection& redirection, Writer* writer) {
 // An object that binds its calls one by one has calls that never were made, whose slots lead into
 // the object itself.
 bool BindsOneByOne(const Object& object) {
-  for (size_t i = 0; i < object.calls.count; ++i) {
-    const ElfW(Rela)& entry = object.calls.entries[i];
+  for (const ElfW(Rela) & entry : object.calls) {
     if (object.Symbol(entry).st_shndx != SHN_UNDEF) continue;  // the object's own function
     if (object.Holds(*object.Slot(entry))) return true;
   }
@@ -205,8 +200,7 @@ bool BindsOneByOne(const Object& object) {
 
 // The slot of the object's calls of a function; null: it has none.
 const void* const* CallSlot(const Object& object, const Redirection& function) {
-  for (size_t i = 0; i < object.calls.count; ++i) {
-    const ElfW(Rela)& entry = object.calls.entries[i];
+  for (const ElfW(Rela) & entry : object.calls) {
     // A slot that leads elsewhere than to the function or into the object is another function's.
     const void* const* slot = object.Slot(entry);
     if (*slot != function.from && !object.Holds(*slot)) continue;
@@ -219,65 +213,53 @@ const void* const* CallSlot(const Object& object, const Redirection& function) {
 using Functions = uint64_t;
 
 // The program's own text holds the name of one of these functions: it may ask the loader for it.
-bool Mentions(const Object& program, const Redirection* functions, Functions wanted,
+bool Mentions(const Object& program, std::span<const Redirection> functions, Functions wanted,
               OwnMemory* memory) {
+  if (wanted == 0) return false;
   // What all names begin with is looked for, and then which it is.
-  const char* first = nullptr;
-  size_t common = 0, longest = 0;
-  for (size_t j = 0; wanted >> j != 0; ++j) {
-    if ((wanted >> j & 1) == 0) continue;
-    const char* name = functions[j].name;
-    const size_t length = strlen(name) + 1;
-    if (first == nullptr) common = length;
-    if (first == nullptr) first = name;
-    while (strncmp(name, first, common) != 0) --common;
-    if (length > longest) longest = length;
-  }
-  if (first == nullptr) return false;
   const auto found = [&](const char* text, size_t bytes) {
-    const char* const end = text + bytes;
-    for (; text < end; ++text) {
-      text = static_cast<const char*>(memmem(text, static_cast<size_t>(end - text), first, common));
+    for (const char* const end = text + bytes; text < end; ++text) {
+      text = static_cast<const char*>(
+          memmem(text, static_cast<size_t>(end - text), kPrefix, strlen(kPrefix)));
       if (text == nullptr) return false;
-      for (size_t j = 0; wanted >> j != 0; ++j) {
-        if ((wanted >> j & 1) == 0) continue;
+      for (size_t j = 0; j < functions.size(); ++j) {
         const size_t length = strlen(functions[j].name) + 1;
-        if (static_cast<size_t>(end - text) < length) continue;
-        if (memcmp(text, functions[j].name, length) == 0) return true;
+        if ((wanted >> j & 1) != 0 && static_cast<size_t>(end - text) >= length &&
+            memcmp(text, functions[j].name, length) == 0) {
+          return true;
+        }
       }
     }
     return false;
   };
-  for (int i = 0; i < program.info->dlpi_phnum; ++i) {
-    const ElfW(Phdr)& part = program.info->dlpi_phdr[i];
+  for (const ElfW(Phdr) & part : program.parts()) {
     if (part.p_type != PT_LOAD || (part.p_flags & PF_R) == 0) continue;
     const uintptr_t begin = program.info->dlpi_addr + part.p_vaddr;
-    if (memory->Any(begin, begin + part.p_filesz, longest - 1, found)) return true;
+    if (memory->Any(begin, begin + part.p_filesz, kLongestName, found)) return true;
   }
   return false;
 }
 
 // The object keeps the address of one of the functions in what it may write.
-bool Keeps(const Object& object, const Redirection* functions, size_t count, OwnMemory* memory) {
+bool Keeps(const Object& object, std::span<const Redirection> functions, OwnMemory* memory) {
   uintptr_t lowest = UINTPTR_MAX, highest = 0;
-  for (size_t j = 0; j < count; ++j) {
-    const uintptr_t address = Address(functions[j].from);
-    if (address != 0 && address < lowest) lowest = address;
-    if (address > highest) highest = address;
+  for (const Redirection& function : functions) {
+    if (function.from == nullptr) continue;
+    lowest = std::min(lowest, Address(function.from));
+    highest = std::max(highest, Address(function.from));
   }
   const auto found = [&](const char* bytes, size_t size) {
     for (size_t i = 0; i + sizeof(uintptr_t) <= size; i += sizeof(uintptr_t)) {
       uintptr_t word;
       memcpy(&word, bytes + i, sizeof(word));
       if (word < lowest || word > highest) continue;
-      for (size_t j = 0; j < count; ++j) {
-        if (word == Address(functions[j].from)) return true;
+      for (const Redirection& function : functions) {
+        if (word == Address(function.from)) return true;
       }
     }
     return false;
   };
-  for (int i = 0; i < object.info->dlpi_phnum; ++i) {
-    const ElfW(Phdr)& part = object.info->dlpi_phdr[i];
+  for (const ElfW(Phdr) & part : object.parts()) {
     if (part.p_type != PT_LOAD || (part.p_flags & PF_W) == 0) continue;
     const uintptr_t begin = object.info->dlpi_addr + part.p_vaddr;
     if (memory->AnyWritten(begin, begin + part.p_memsz, found)) return true;
@@ -292,55 +274,34 @@ const char* FileOf(const Object& object) {
 
 }  // namespace
 
-bool RedirectCalls(const Redirection* redirections, size_t count) {
+bool RedirectCalls(std::span<const Redirection> redirections) {
   Writer writer;
-  for (size_t i = 0; i < count; ++i) RedirectLookups(redirections[i], &writer);
+  for (const Redirection& one : redirections) RedirectLookups(one, &writer);
   ForEachObject([&](const Object& object) {
-    for (size_t i = 0; i < count; ++i) {
-      // The library itself: what it calls of its own is no news.
-      if (redirections[i].from != nullptr && object.Holds(redirections[i].from)) return;
-    }
-    RedirectSlots(object, object.data, redirections, count, &writer);
-    RedirectSlots(object, object.calls, redirections, count, &writer);
+    // The library itself: what it calls of its own is no news.
+    if (!object.HoldsAny(redirections)) RedirectSlots(object, redirections, false, &writer);
   });
   return !writer.failed();
 }
 
-Held HeldByAnObject(const Redirection* redirections, size_t count, char* name, size_t name_bytes) {
+void BindWeak(std::span<const Redirection> bindings) {
+  Writer writer;
+  ForEachObject([&](const Object& object) { RedirectSlots(object, bindings, true, &writer); });
+}
+
+Held HeldByAnObject(std::span<const Redirection> functions, char* name, size_t name_bytes) {
   OwnMemory memory(kMostSearched);
   bool found = false;
   ForEachObject([&](const Object& object) {
     if (found || object.Holds(reinterpret_cast<void*>(HeldByAnObject))) return;  // we hold them all
-    for (size_t i = 0; i < count; ++i) {
-      if (redirections[i].from != nullptr && object.Holds(redirections[i].from)) return;
-    }
-    found = Keeps(object, redirections, count, &memory);
+    found = !object.HoldsAny(functions) && Keeps(object, functions, &memory);
     if (found) snprintf(name, name_bytes, "%s", FileOf(object));
   });
   if (found) return Held::kYes;
   return memory.exhausted() ? Held::kUnknown : Held::kNo;
 }
 
-void BindWeak(const Binding* bindings, size_t count) {
-  Writer writer;
-  ForEachObject([&](const Object& object) {
-    for (const Object::Table* table : {&object.data, &object.calls}) {
-      for (size_t i = 0; i < table->count; ++i) {
-        const ElfW(Rela)& entry = table->entries[i];
-        const ElfW(Sym)& symbol = object.Symbol(entry);
-        if (!HoldsAddress(entry)) continue;
-        if (symbol.st_shndx != SHN_UNDEF || ELF64_ST_BIND(symbol.st_info) != STB_WEAK) continue;
-        void** slot = object.Slot(entry);
-        for (size_t j = 0; j < count; ++j) {
-          if (strcmp(object.Name(entry), bindings[j].name) != 0 || !writer.Holds(slot, 0)) continue;
-          writer.Write(slot, Address(bindings[j].function));
-        }
-      }
-    }
-  });
-}
-
-Called CalledSoFar(const Redirection* redirections, size_t count, size_t* which) {
+Called CalledSoFar(std::span<const Redirection> functions, size_t* which) {
   OwnMemory memory(kMostSearched);
   Called answer = Called::kNo;
   bool first = true;
@@ -349,8 +310,8 @@ Called CalledSoFar(const Redirection* redirections, size_t count, size_t* which)
     first = false;
     const bool one_by_one = BindsOneByOne(object);
     Functions by_name = 0;
-    for (size_t j = 0; j < count && answer != Called::kYes; ++j) {
-      const Redirection& function = redirections[j];
+    for (size_t j = 0; j < functions.size() && answer != Called::kYes; ++j) {
+      const Redirection& function = functions[j];
       if (function.from == nullptr || object.Holds(function.from)) continue;
       const void* const* slot = one_by_one ? CallSlot(object, function) : nullptr;
       if (slot != nullptr && *slot == function.from) {
@@ -361,7 +322,7 @@ Called CalledSoFar(const Redirection* redirections, size_t count, size_t* which)
       }
     }
     if (!program || answer == Called::kYes) return;
-    if (Mentions(object, redirections, by_name, &memory)) {
+    if (Mentions(object, functions, by_name, &memory)) {
       answer = Called::kMentioned;
     } else if (memory.exhausted()) {
       answer = Called::kUnknown;
