@@ -74,16 +74,14 @@ void ActivityBuffers::Complete(uint8_t* buffer, size_t valid_bytes) {
     if (!discarded) decoder_->Decode(record);
   }
   decoder_->Count(count);
-  if (discarded) {
-    ring_->Count(injection::RingCounter::kCuptiDropped, count);
-  }
+  if (discarded) ring_->Count(&abi::RingHeader::cupti_dropped, count);
   if (ours != nullptr) {
     if (ours->stale.exchange(false)) ours->bytes.store(nullptr, std::memory_order_relaxed);
     ours->lent.store(false, std::memory_order_release);
   }
   size_t dropped = 0;
   if (cupti_->ActivityGetNumDroppedRecords(nullptr, 0, &dropped) == CUPTI_SUCCESS && dropped > 0) {
-    ring_->Count(injection::RingCounter::kCuptiDropped, dropped);
+    ring_->Count(&abi::RingHeader::cupti_dropped, dropped);
   }
 }
 

@@ -54,7 +54,7 @@ bool ActivityDecoder::Valid(uint64_t start_ns, uint64_t end_ns) {
                     start_ns <= latest_ns_.load(std::memory_order_relaxed) + kClockSlackNs;
   if (sane && ours) return true;
   if (sane) foreign_.fetch_add(1, std::memory_order_relaxed);
-  ring_->Count(injection::RingCounter::kInvalidTimestamps, 1);
+  ring_->Count(&abi::RingHeader::invalid_timestamps, 1);
   return false;
 }
 
@@ -171,7 +171,7 @@ void ActivityDecoder::Decode(const CUpti_Activity* record) {
       break;
     }
     default:
-      ring_->Count(injection::RingCounter::kUnknownRecords, 1);
+      ring_->Count(&abi::RingHeader::unknown_records, 1);
       return;
   }
   ring_->WriteData(data);

@@ -12,6 +12,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <bit>
+
 namespace seqpoint::injection {
 namespace {
 
@@ -65,27 +67,18 @@ void CloseChunkAtThreadExit(void* argument) {
 
 Status RingWriter::Create(const RingOptions& options) {
   const uint32_t lane_slots = options.lane_slots;
-  if (lane_slots == 0 || (lane_slots & (lane_slots - 1)) != 0) {
-    return Fail(EINVAL, "ring: %u lane slots are not a power of two", lane_slots);
-  }
-  if (options.chunk_count == 0 || options.chunk_count > abi::kMaxChunkCount) {
-    return Fail(EINVAL, "ring: %u chunks; give 1 to %u", options.chunk_count, abi::kMaxChunkCount);
-  }
-  if (options.chunk_bytes == 0 || options.chunk_bytes % abi::kSlotBytes != 0) {
-    return Fail(EINVAL, "ring: chunks of %u bytes; give a multiple of %u", options.chunk_bytes,
-                abi::kSlotBytes);
-  }
   const size_t control = RoundUp(sizeof(abi::RingHeader));
   const size_t lane = control + RoundUp(sizeof(abi::ControlBlock));
   const size_t directory = lane + RoundUp(size_t{lane_slots} * abi::kSlotBytes);
   const size_t chunks = directory + RoundUp(options.chunk_count * sizeof(abi::ChunkState));
   const size_t total = chunks + RoundUp(size_t{options.chunk_count} * options.chunk_bytes);
-  if (total > abi::kMaxRingBytes) {
-    return Fail(EINVAL, "ring: %zu bytes; the daemon maps at most %llu", total,
-                static_cast<unsigned long long>(abi::kMaxRingBytes));
+  if (!std::has_single_bit(lane_slots) || options.chunk_count == 0 ||
+      options.chunk_count > abi::kMaxChunkCount || options.chunk_bytes == 0 ||
+      options.chunk_bytes % abi::kSlotBytes != 0 || total > abi::kMaxRingBytes) {
+    return Fail(EINVAL, "ring: the daemon takes no ring of %u lane slots and %u chunks of %u bytes",
+                lane_slots, options.chunk_count, options.chunk_bytes);
   }
 
-  struct stat file;
   uint64_t random[3];
   if (getrandom(random, sizeof random, 0) != static_cast<ssize_t>(sizeof random)) {
     return Fail(errno, "ring: getrandom: %s", strerror(errno));
@@ -94,32 +87,27 @@ Status RingWriter::Create(const RingOptions& options) {
   if (fd < 0) return Fail(errno, "ring: memfd_create: %s", strerror(errno));
   void* memory = MAP_FAILED;
   void* guard = MAP_FAILED;
-  const char* step = "ftruncate";
-  bool ok = ftruncate(fd, static_cast<off_t>(total)) == 0 && fstat(fd, &file) == 0;
-  if (ok) {
-    step = "sealing";
-    ok = fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0;
-  }
-  if (ok) {
-    step = "mmap";
-    memory = mmap(nullptr, total, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    ok = memory != MAP_FAILED;
-  }
-  if (ok) {
-    guard = mmap(nullptr, kPageBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    ok = guard != MAP_FAILED;
-  }
-  if (ok) {
-    step = "madvise";
-    ok = madvise(memory, total, MADV_DONTFORK) == 0 &&
-         madvise(guard, kPageBytes, MADV_WIPEONFORK) == 0;
-  }
-  if (!ok) {
+  const auto fail = [&](const char* step) {
     const int error = errno;
     if (memory != MAP_FAILED) munmap(memory, total);
     if (guard != MAP_FAILED) munmap(guard, kPageBytes);
     close(fd);
     return Fail(error, "ring: %s of %zu bytes: %s", step, total, strerror(error));
+  };
+  struct stat file;
+  if (ftruncate(fd, static_cast<off_t>(total)) != 0 || fstat(fd, &file) != 0) {
+    return fail("ftruncate");
+  }
+  if (fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
+    return fail("sealing");
+  }
+  memory = mmap(nullptr, total, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  if (memory == MAP_FAILED) return fail("mmap");
+  guard = mmap(nullptr, kPageBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (guard == MAP_FAILED) return fail("mmap");
+  if (madvise(memory, total, MADV_DONTFORK) != 0 ||
+      madvise(guard, kPageBytes, MADV_WIPEONFORK) != 0) {
+    return fail("madvise");
   }
 
   uint8_t* base = static_cast<uint8_t*>(memory);
@@ -153,7 +141,6 @@ Status RingWriter::Create(const RingOptions& options) {
   header_->created_real_ns = NowNs(CLOCK_REALTIME);
   header_->process_start_ticks = ProcessStartTicks();
   header_->next_chunk_sequence = 1;
-  header_->clock_kind = static_cast<uint32_t>(options.clock_kind);
   __atomic_store_n(&header_->magic, abi::kRingMagic, __ATOMIC_RELEASE);
 
   // Without a key a thread's last chunk stays open until the process ends: no reason to fail.
@@ -266,12 +253,8 @@ void RingWriter::CopyToLane(uint64_t offset, const void* bytes, size_t n) {
   memcpy(lane_, static_cast<const uint8_t*>(bytes) + first, n - first);
 }
 
-void RingWriter::Count(RingCounter counter, uint64_t n) {
-  if (!active()) return;
-  uint64_t* word = counter == RingCounter::kCuptiDropped        ? &header_->cupti_dropped
-                   : counter == RingCounter::kInvalidTimestamps ? &header_->invalid_timestamps
-                                                                : &header_->unknown_records;
-  __atomic_fetch_add(word, n, __ATOMIC_RELAXED);
+void RingWriter::Count(uint64_t abi::RingHeader::*counter, uint64_t n) {
+  if (active()) __atomic_fetch_add(&(header_->*counter), n, __ATOMIC_RELAXED);
 }
 
 void RingWriter::SetClockKind(abi::ClockKind kind) {

@@ -39,10 +39,9 @@ struct RingOptions {
   uint32_t lane_slots = abi::kDefaultLaneSlots;  // power of two
   uint32_t chunk_count = abi::kDefaultChunkCount;
   uint32_t chunk_bytes = abi::kDefaultChunkBytes;  // multiple of 64
-  abi::ClockKind clock_kind = abi::ClockKind::kUnknown;
 };
 // The smallest ring that tests use: 64 KiB in all.
-inline constexpr RingOptions kSmallRing = {64, 24, 1024, abi::ClockKind::kUnknown};
+inline constexpr RingOptions kSmallRing = {64, 24, 1024};
 
 class RingWriter;
 
@@ -57,9 +56,6 @@ struct ThreadChunk {
   bool starved;       // the last search found no free chunk
   uint32_t next_search;
 };
-
-// Counters of the header that others than the writer itself raise.
-enum class RingCounter { kCuptiDropped, kInvalidTimestamps, kUnknownRecords };
 
 class RingWriter {
  public:
@@ -95,7 +91,8 @@ class RingWriter {
     return active() ? __atomic_fetch_add(&header_->call_sequence, 1, __ATOMIC_RELAXED) : 0;
   }
 
-  void Count(RingCounter counter, uint64_t n);
+  // Raises one of the header's counters of activity records.
+  void Count(uint64_t abi::RingHeader::*counter, uint64_t n);
   void SetClockKind(abi::ClockKind kind);
 
   // Orderly exit: closes the calling thread's chunk and tells the reader that nothing follows.

@@ -56,9 +56,8 @@ TEST_F(WriterTest, TheSmallestRingHas64KiB) {
 
 TEST_F(WriterTest, RefusesOptionsThatMakeNoRing) {
   for (const RingOptions& options :
-       {RingOptions{100, 4, 1024, abi::ClockKind::kReal}, RingOptions{0, 4, 1024, {}},
-        RingOptions{64, 0, 1024, {}}, RingOptions{64, 5000, 1024, {}}, RingOptions{64, 4, 100, {}},
-        RingOptions{64, 4096, 1 << 20, {}}}) {
+       {RingOptions{100, 4, 1024}, RingOptions{0, 4, 1024}, RingOptions{64, 0, 1024},
+        RingOptions{64, 5000, 1024}, RingOptions{64, 4, 100}, RingOptions{64, 4096, 1 << 20}}) {
     const Status status = ring_.Create(options);
     EXPECT_EQ(status.error, EINVAL);
     EXPECT_NE(std::string(status.message), "");
@@ -177,7 +176,7 @@ int UseInChild(RingWriter& ring, ControlReader& control) {
                              ring.WriteEvent(abi::EventType::kName, "abc", 3) ||
                              ring.NextCallSequence() != 0 || control.Changed() ||
                              control.Copy(&copy) || control.HeartbeatAgeNs() != UINT64_MAX;
-  ring.Count(RingCounter::kCuptiDropped, 1);
+  ring.Count(&abi::RingHeader::cupti_dropped, 1);
   ring.SetClockKind(abi::ClockKind::kReal);
   ring.CloseThreadChunk();
   ring.Close();
