@@ -45,7 +45,8 @@ int NumberOf(std::initializer_list<const char*> variables, int fallback) {
 }
 
 // Appends "key=value". Control characters would end the line too early.
-void AppendLine(HelloText* text, const char* key, const char* value, int most_bytes = PATH_MAX) {
+void AppendLine(HelloText* text, const char* key, const char* value,
+                int most_bytes = PATH_MAX - 1) {
   char clean[PATH_MAX];
   snprintf(clean, sizeof(clean), "%.*s", most_bytes, value);
   for (char* at = clean; *at != '\0'; ++at) {
