@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 #include <limits.h>
 #include <link.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,48 +27,46 @@ bool Mapped(const char* prefix, char path[PATH_MAX]) {
   });
 }
 
-void* OpenIn(const char* folder, size_t folder_length, const char* relative) {
+__attribute__((format(printf, 1, 2))) void* Open(const char* format, ...) {
   char path[PATH_MAX];
-  const int length =
-      snprintf(path, sizeof(path), "%.*s/%s", static_cast<int>(folder_length), folder, relative);
-  if (length < 0 || static_cast<size_t>(length) >= sizeof(path)) return nullptr;
+  va_list arguments;
+  va_start(arguments, format);
+  vsnprintf(path, sizeof(path), format, arguments);
+  va_end(arguments);
   return dlopen(path, RTLD_NOW | RTLD_LOCAL);
 }
 
-// libcupti of one major version, wherever it is. `runtime`: the mapped runtime's path, or null.
+// Bytes of the path's folder; 0: it has none.
+int FolderLength(const char* path) {
+  const int length = static_cast<int>(Basename(path) - path);
+  return length > 0 ? length - 1 : 0;
+}
+
+// libcupti of one major version, wherever it is. `runtime`: the mapped runtime's path, or "".
 void* OpenMajor(const char* major, const char* runtime) {
-  char soname[32], relative[64];
-  snprintf(soname, sizeof(soname), "libcupti.so.%s", major);
-  if (runtime != nullptr) {
-    const size_t folder = static_cast<size_t>(Basename(runtime) - runtime);
-    if (folder > 0) {
-      void* handle = OpenIn(runtime, folder - 1, soname);
-      if (handle != nullptr) return handle;
-      // As pip packages lie.
-      snprintf(relative, sizeof(relative), "../../cuda_cupti/lib/%s", soname);
-      handle = OpenIn(runtime, folder - 1, relative);
-      if (handle != nullptr) return handle;
+  void* handle = nullptr;
+  if (const int length = FolderLength(runtime); length > 0) {
+    handle = Open("%.*s/libcupti.so.%s", length, runtime, major);
+    // As pip packages lie.
+    if (handle == nullptr) {
+      handle = Open("%.*s/../../cuda_cupti/lib/libcupti.so.%s", length, runtime, major);
     }
   }
-  void* handle = dlopen(soname, RTLD_NOW | RTLD_LOCAL);
-  if (handle != nullptr) return handle;
-  const char* toolkits[] = {getenv("CUDA_HOME"), "/usr/local/cuda"};
-  for (const char* toolkit : toolkits) {
+  if (handle == nullptr) handle = Open("libcupti.so.%s", major);
+  for (const char* toolkit : {static_cast<const char*>(getenv("CUDA_HOME")), "/usr/local/cuda"}) {
     if (toolkit == nullptr || toolkit[0] == '\0') continue;
     for (const char* folder : {"extras/CUPTI/lib64", "lib64"}) {
-      snprintf(relative, sizeof(relative), "%s/%s", folder, soname);
-      handle = OpenIn(toolkit, strlen(toolkit), relative);
-      if (handle != nullptr) return handle;
+      if (handle == nullptr) handle = Open("%s/%s/libcupti.so.%s", toolkit, folder, major);
     }
   }
-  return nullptr;
+  return handle;
 }
 
 // `was_mapped`: the process had it already.
 void* OpenCupti(bool* was_mapped) {
   *was_mapped = true;
   // The program's runtime tells which major version is its own, where several are about.
-  char runtime[PATH_MAX];
+  char runtime[PATH_MAX] = "";
   const char* own = nullptr;
   for (const char* major : kMajors) {
     char name[32];
@@ -94,7 +93,7 @@ void* OpenCupti(bool* was_mapped) {
   if (named != nullptr && named[0] != '\0') return dlopen(named, RTLD_NOW | RTLD_LOCAL);
   if (own != nullptr) handle = OpenMajor(own, runtime);
   for (const char* major : kMajors) {
-    if (handle == nullptr) handle = OpenMajor(major, nullptr);
+    if (handle == nullptr) handle = OpenMajor(major, "");
   }
   return handle;
 }
@@ -104,10 +103,10 @@ void* OpenCupti(bool* was_mapped) {
 void PreloadNvperf(void* any_cupti_function) {
   Dl_info info;
   if (dladdr(any_cupti_function, &info) == 0 || info.dli_fname == nullptr) return;
-  const size_t folder = static_cast<size_t>(Basename(info.dli_fname) - info.dli_fname);
-  if (folder == 0) return;
-  OpenIn(info.dli_fname, folder - 1, "libnvperf_host.so");
-  OpenIn(info.dli_fname, folder - 1, "libnvperf_target.so");
+  const int length = FolderLength(info.dli_fname);
+  if (length == 0) return;
+  Open("%.*s/libnvperf_host.so", length, info.dli_fname);
+  Open("%.*s/libnvperf_target.so", length, info.dli_fname);
 }
 
 template <typename Function>
