@@ -7,47 +7,18 @@ using abi::Op;
 
 uint64_t Handle(const void* handle) { return reinterpret_cast<uint64_t>(handle); }
 
-// Parameters of several driver functions that share one layout; the functions' own structs differ
-// in name only. Field names as in generated_cuda_meta.h.
+// Several driver functions share one layout: each struct below stands for those of all functions of
+// its kind. They differ in names only, and those without a stream end before it.
+using CopyParams = cuMemcpyHtoDAsync_v2_params;
+using MemsetParams = cuMemsetD32Async_params;
+using Memset2DParams = cuMemsetD2D32Async_params;
+static_assert(offsetof(MemsetParams, N) == offsetof(cuMemsetD8Async_params, N));
+static_assert(offsetof(Memset2DParams, Width) == offsetof(cuMemsetD2D8Async_params, Width));
+
 template <typename T>
 const T& As(const void* params) {
   return *static_cast<const T*>(params);
 }
-struct CopyParams {
-  uint64_t to, from;
-  size_t bytes;
-  CUstream stream;
-};
-struct PeerParams {
-  uint64_t to;
-  CUcontext to_context;
-  uint64_t from;
-  CUcontext from_context;
-  size_t bytes;
-  CUstream stream;
-};
-struct MemsetParams {
-  uint64_t to, value;
-  size_t count;
-  CUstream stream;
-};
-struct Memset2DParams {
-  uint64_t to;
-  size_t pitch;
-  uint64_t value;
-  size_t width, height;
-  CUstream stream;
-};
-struct PointerParams {
-  const void* description;
-  CUstream stream;
-};
-static_assert(sizeof(CopyParams) == sizeof(cuMemcpyHtoDAsync_v2_params));
-static_assert(sizeof(PeerParams) == sizeof(cuMemcpyPeerAsync_params));
-static_assert(sizeof(MemsetParams) == sizeof(cuMemsetD8Async_params));
-static_assert(sizeof(Memset2DParams) == sizeof(cuMemsetD2D8Async_params));
-static_assert(offsetof(MemsetParams, count) == offsetof(cuMemsetD8Async_params, N));
-static_assert(offsetof(Memset2DParams, width) == offsetof(cuMemsetD2D8Async_params, Width));
 
 Op Direction(CUmemorytype from, CUmemorytype to) {
   if (from == CU_MEMORYTYPE_HOST && to == CU_MEMORYTYPE_DEVICE) return Op::kCopyH2D;
@@ -85,6 +56,9 @@ void ReadParams(const WatchedCall& watched, const CUpti_CallbackData& data, Grap
                 Call* call) {
   const void* params = data.functionParams;
   if (params == nullptr) return;
+  const auto read_stream = [&](const auto& with_stream) {
+    if (watched.has_stream) call->stream = Handle(with_stream.hStream);
+  };
   switch (watched.params) {
     case Params::kLaunch:
       call->name = data.symbolName;
@@ -96,29 +70,24 @@ void ReadParams(const WatchedCall& watched, const CUpti_CallbackData& data, Grap
       if (config != nullptr) ReadLaunch(*config, call);
       break;
     }
-    case Params::kCopy: {
-      const CopyParams& copy = As<CopyParams>(params);
-      call->bytes = copy.bytes;
-      if (watched.has_stream) call->stream = Handle(copy.stream);
+    case Params::kCopy:
+      call->bytes = As<CopyParams>(params).ByteCount;
+      read_stream(As<CopyParams>(params));
+      break;
+    case Params::kCopyPeer:
+      call->bytes = As<cuMemcpyPeerAsync_params>(params).ByteCount;
+      read_stream(As<cuMemcpyPeerAsync_params>(params));
+      break;
+    case Params::kCopy2D: {
+      const auto& copy = As<cuMemcpy2DAsync_v2_params>(params);
+      if (copy.pCopy != nullptr) ReadShape(*copy.pCopy, 1, call);
+      read_stream(copy);
       break;
     }
-    case Params::kCopyPeer: {
-      const PeerParams& copy = As<PeerParams>(params);
-      call->bytes = copy.bytes;
-      if (watched.has_stream) call->stream = Handle(copy.stream);
-      break;
-    }
-    case Params::kCopy2D:
     case Params::kCopy3D: {
-      const PointerParams& copy = As<PointerParams>(params);
-      if (watched.has_stream) call->stream = Handle(copy.stream);
-      if (copy.description == nullptr) break;
-      if (watched.params == Params::kCopy2D) {
-        ReadShape(*static_cast<const CUDA_MEMCPY2D*>(copy.description), 1, call);
-      } else {
-        const auto& shape = *static_cast<const CUDA_MEMCPY3D*>(copy.description);
-        ReadShape(shape, shape.Depth, call);
-      }
+      const auto& copy = As<cuMemcpy3DAsync_v2_params>(params);
+      if (copy.pCopy != nullptr) ReadShape(*copy.pCopy, copy.pCopy->Depth, call);
+      read_stream(copy);
       break;
     }
     case Params::kCopyBatch: {
@@ -129,33 +98,31 @@ void ReadParams(const WatchedCall& watched, const CUpti_CallbackData& data, Grap
     }
     case Params::kMemset8:
     case Params::kMemset16:
-    case Params::kMemset32: {
-      const MemsetParams& set = As<MemsetParams>(params);
-      call->bytes = set.count << Shift(watched.params, Params::kMemset8);
-      if (watched.has_stream) call->stream = Handle(set.stream);
+    case Params::kMemset32:
+      call->bytes = As<MemsetParams>(params).N << Shift(watched.params, Params::kMemset8);
+      read_stream(As<MemsetParams>(params));
       break;
-    }
     case Params::kMemset2D8:
     case Params::kMemset2D16:
     case Params::kMemset2D32: {
       const Memset2DParams& set = As<Memset2DParams>(params);
-      call->bytes = set.width * set.height << Shift(watched.params, Params::kMemset2D8);
-      if (watched.has_stream) call->stream = Handle(set.stream);
+      call->bytes = set.Width * set.Height << Shift(watched.params, Params::kMemset2D8);
+      read_stream(set);
       break;
     }
     case Params::kGraph:
       call->name = graphs->Name(As<cuGraphLaunch_params>(params).hGraph);
-      call->stream = Handle(As<cuGraphLaunch_params>(params).hStream);
+      read_stream(As<cuGraphLaunch_params>(params));
       break;
     case Params::kStream:
-      call->stream = Handle(As<cuStreamSynchronize_params>(params).hStream);
+      read_stream(As<cuStreamSynchronize_params>(params));
       break;
     case Params::kEventStream:
-      call->stream = Handle(As<cuEventRecord_params>(params).hStream);
       call->event = Handle(As<cuEventRecord_params>(params).hEvent);
+      read_stream(As<cuEventRecord_params>(params));
       break;
     case Params::kStreamEvent:
-      call->stream = Handle(As<cuStreamWaitEvent_params>(params).hStream);
+      read_stream(As<cuStreamWaitEvent_params>(params));
       break;
     case Params::kEvent:
       call->event = Handle(As<cuEventSynchronize_params>(params).hEvent);
