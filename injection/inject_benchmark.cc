@@ -31,7 +31,7 @@ Guest* StartGuest() {
     Guest* made = EnsureGuest();
     injection::RingOptions options;
     if (made == nullptr || !made->ring.Create(options).ok()) return static_cast<Guest*>(nullptr);
-    made->clock.Init(&made->cupti, &made->ring);
+    made->clock.Decide();
     made->ownership.Pretend(CuptiOwnership::Share::kAll);
     made->levels.Start();
     return made;

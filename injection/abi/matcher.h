@@ -109,7 +109,6 @@ class Matcher {
   uint64_t iteration() const { return iteration_; }
   // True from a candidate to its step (without a step pattern: from the first boundary on).
   bool open() const { return phase_ == Phase::kCandidate || phase_ == Phase::kConfirmed; }
-  bool confirmed() const { return phase_ == Phase::kConfirmed; }
 
  private:
   enum class Phase : uint8_t {

@@ -20,19 +20,13 @@ uint64_t Difference(uint64_t a, uint64_t b) { return a > b ? a - b : b - a; }
 
 }  // namespace
 
-void Clock::Init(const Cupti* cupti, injection::RingWriter* ring) {
-  cupti_ = cupti;
-  ring_ = ring;
-  Decide();
-}
-
 Clock::Reading Clock::Read() const {
   Reading reading = {};
   uint64_t cupti_ns = 0, real_ns = 0;
   for (int i = 0; i < kPairAttempts; ++i) {
     const uint64_t before = RealNs();
     cupti_ns = before;
-    if (cupti_ != nullptr && cupti_->version != 0) cupti_->GetTimestamp(&cupti_ns);
+    if (cupti_->version != 0) cupti_->GetTimestamp(&cupti_ns);
     real_ns = RealNs();
     reading.real = cupti_ns + kRealWithinNs >= before && cupti_ns <= real_ns + kRealWithinNs;
     if (real_ns >= before && real_ns - before <= kPairWithinNs) break;

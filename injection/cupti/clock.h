@@ -2,7 +2,7 @@
 // (cheaper than through CUPTI). A software GPU's virtual time makes it foreign, and then only CUPTI
 // can be asked. Which of both it is stays: a tool that registers a timestamp callback changes the
 // times of records, and not ours.
-// Threading: NowNs from any thread; Init, Claim and Check from one thread at a time; TakeStep from
+// Threading: NowNs from any thread; Decide, Claim and Check from one thread at a time; TakeStep from
 // one thread at a time, at the same time as those.
 #ifndef SEQPOINT_INJECTION_CUPTI_CLOCK_H_
 #define SEQPOINT_INJECTION_CUPTI_CLOCK_H_
@@ -20,9 +20,10 @@ namespace seqpoint::inject {
 
 class Clock {
  public:
-  // Until Init, and without CUPTI, time is CLOCK_REALTIME.
-  void Init(const Cupti* cupti, injection::RingWriter* ring);
-  // CUPTI is found only now.
+  // Until Decide, and without CUPTI, time is CLOCK_REALTIME.
+  Clock(const Cupti* cupti, injection::RingWriter* ring) : cupti_(cupti), ring_(ring) {}
+
+  // Which clock CUPTI's is, now that it was found, or was not.
   void Decide();
   // CUPTI is ours, and no kind of records is on. Where its clock counts from another epoch than the
   // system's, another tool registered a callback, which need not even count nanoseconds: that of
@@ -56,8 +57,8 @@ class Clock {
   };
   Reading Read() const;
 
-  const Cupti* cupti_ = nullptr;
-  injection::RingWriter* ring_ = nullptr;  // for its kind of clock
+  const Cupti* const cupti_;
+  injection::RingWriter* const ring_;  // for its kind of clock
   std::atomic<bool> foreign_{false};
   std::atomic<bool> changed_{false};
   // Of the last TakeStep that read the clocks; 0: there was none.

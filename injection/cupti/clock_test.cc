@@ -37,7 +37,7 @@ class ClockTest : public testing::Test {
   }
   bool Take(uint64_t call) { return clock_.TakeStep(call, &step_); }
 
-  Clock clock_;
+  Clock clock_{nullptr, nullptr};
   abi::ClockStepEvent step_ = {};
 };
 

@@ -81,7 +81,7 @@ class OwnershipTest : public testing::Test {
     cupti_.EnableCallback = EnableCallback;
     cupti_.GetTimestamp = GetTimestamp;
     cupti_.version = 130200;
-    clock_.Init(&cupti_, &ring_.writer);
+    clock_.Decide();
     ownership_.SetLibrary(CuptiOwnership::Library::kFound);
   }
   std::vector<std::string> TakeLog() { return std::exchange(g_fake.log, {}); }
@@ -95,7 +95,7 @@ class OwnershipTest : public testing::Test {
   SpinLock lock_;
   Cupti cupti_ = {};
   CudaDriver driver_ = {};
-  Clock clock_;
+  Clock clock_{&cupti_, &ring_.writer};
   struct NoListener final : CallRecordListener {
   } listener_;
   LaunchNames launch_names_;

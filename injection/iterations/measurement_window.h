@@ -79,7 +79,6 @@ class MeasurementWindow {
   bool open() const { return open_.kind != Kind::kNone; }
   Kind kind() const { return open_.kind; }
   bool of_kernels() const { return open_.kernels; }
-  uint64_t iteration() const { return open_.iteration; }
   uint16_t config_id() const { return open_.config_id; }
   // The iteration is measured, and its lengths are wanted.
   bool Measures(uint64_t iteration) const {
@@ -104,7 +103,6 @@ class MeasurementWindow {
   void OnRefused();
   // closing() came to nothing at `end_ns`.
   void OnFailed(uint64_t end_ns);
-  uint64_t stopped_ns() const { return open_.stopped_ns; }
 
   // Is there a measurement of counters, or does an entry of the plan want one that can be had?
   bool WantsCounters() const;

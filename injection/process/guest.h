@@ -56,7 +56,7 @@ struct Guest {
 
   Cupti cupti = {};
   CudaDriver driver = {};
-  Clock clock;
+  Clock clock{&cupti, &ring};
   CallWatch call_watch{&cupti, &features};
   Contexts contexts{&cupti, &driver, &ring};
   Captures captures{&clock, &helper_wake};

@@ -224,7 +224,7 @@ void Initialize(Caller caller) {
   } else if (FindCupti(guest, &was_mapped)) {
     guest->ownership.SetLibrary(Library::kFound);
   }
-  guest->clock.Init(&guest->cupti, &guest->ring);
+  guest->clock.Decide();
   SetUnlessSet(kNvtxVariable, OwnPath());
   ReportNvtx(guest);
 

@@ -11,7 +11,7 @@ namespace seqpoint::inject {
 
 struct IterationParts {
   IterationParts() {
-    clock.Init(&cupti, &ring.writer);
+    clock.Decide();
     ownership.Pretend(CuptiOwnership::Share::kAll);
     levels.Start();
   }
@@ -23,7 +23,7 @@ struct IterationParts {
   WakeWord helper;
   Cupti cupti = {};
   CudaDriver driver = {};
-  Clock clock;
+  Clock clock{&cupti, writer};
   Features features{writer};
   CallWatch call_watch{&cupti, &features};
   Contexts contexts{&cupti, &driver, writer};
