@@ -35,9 +35,9 @@ std::vector<Found> Match(const SyntheticStream& stream, const abi::Rule& rule) {
     const uint32_t flags = matcher.OnEvent(ToMatchEvent(stream.calls[i], names));
     if (flags & abi::kMatchedStep) {
       open.step = i;
-      open.micro_batches = matcher.result().step_micro_batches;
-      for (int d = 0; d < 2; ++d) open.length[d] = matcher.result().step_length[d];
-      open.valid = matcher.result().step_valid;
+      open.micro_batches = matcher.result().step.micro_batches;
+      for (int d = 0; d < 2; ++d) open.length[d] = matcher.result().step.length[d];
+      open.valid = matcher.result().step.valid;
       found.push_back(open);
     }
     if (flags & abi::kMatchedBoundary) open.begin = i;

@@ -49,14 +49,14 @@ class MatcherTest : public ::testing::Test {
     const MatchResult& result = matcher_.result();
     std::string said;
     if (flags & kMatchedMicroLengths) {
-      said += "L" + std::to_string(result.micro_iteration) + "." +
-              std::to_string(result.micro_index) + "=" +
-              (result.micro_valid == 1 ? std::to_string(result.micro_length[0]) : "?");
+      said += "L" + std::to_string(result.micro_batch.iteration) + "." +
+              std::to_string(result.micro_batch.index) + "=" +
+              (result.micro_batch.valid == 1 ? std::to_string(result.micro_batch.length[0]) : "?");
     }
     if (flags & kMatchedStep) {
-      said += "S" + std::to_string(result.step_iteration) + "(" +
-              (result.step_valid ? std::to_string(result.step_length[0]) : "?") + "x" +
-              std::to_string(result.step_micro_batches) + ")";
+      said += "S" + std::to_string(result.step.iteration) + "(" +
+              (result.step.valid ? std::to_string(result.step.length[0]) : "?") + "x" +
+              std::to_string(result.step.micro_batches) + ")";
     }
     if (flags & kMatchedBoundary) said += "B" + std::to_string(result.iteration);
     if (flags & kMatchedConfirmed) said += "!";

@@ -224,7 +224,7 @@ TEST(MicroBatchesTest, TheLengthIsTheirSum) {
     std::vector<int64_t> lengths;
     for (const abi::CallRecord& call : stream.calls) {
       if (matcher.OnEvent(ToMatchEvent(call, learner.stream().names())) & abi::kMatchedStep) {
-        lengths.push_back(matcher.result().step_length[0]);
+        lengths.push_back(matcher.result().step.length[0]);
       }
     }
     ASSERT_EQ(lengths.size(), stream.iterations.size());

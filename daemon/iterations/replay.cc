@@ -90,9 +90,9 @@ std::vector<ReplayedIteration> Replay(const LaunchLog& stream, const Occurrences
     const abi::MatchResult& result = feeder.result();
     if ((flags & abi::kMatchedStep) != 0) {
       open.step = i;
-      open.length[0] = result.step_length[0];
-      open.length[1] = result.step_length[1];
-      open.valid = result.step_valid;
+      open.length[0] = result.step.length[0];
+      open.length[1] = result.step.length[1];
+      open.valid = result.step.valid;
       done.push_back(std::move(open));
       open = ReplayedIteration{};
       ended = end_timed = false;

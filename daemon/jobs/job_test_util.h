@@ -328,19 +328,11 @@ class FakeProcess {
                                 .bytes = call.bytes};
     const uint32_t flags = matcher_.OnEvent(event);
     const abi::MatchResult& r = matcher_.result();
-    if (flags & abi::kMatchedMicroLengths) {
-      Send(abi::EventType::kMicroBatch,
-           abi::MicroBatchEvent{.iteration = r.micro_iteration,
-                                .length = {r.micro_length[0], r.micro_length[1]},
-                                .valid = r.micro_valid,
-                                .index = r.micro_index});
-    }
+    if (flags & abi::kMatchedMicroLengths) Send(abi::EventType::kMicroBatch, r.micro_batch);
     if (flags & abi::kMatchedStep) {
-      Send(abi::EventType::kStep, abi::StepEvent{.iteration = r.step_iteration,
-                                                 .api_ns = call.api_ns,
-                                                 .length = {r.step_length[0], r.step_length[1]},
-                                                 .valid = r.step_valid,
-                                                 .micro_batches = r.step_micro_batches});
+      abi::StepEvent step = r.step;
+      step.api_ns = call.api_ns;
+      Send(abi::EventType::kStep, step);
     }
     if (flags & abi::kMatchedBoundary) {
       Send(abi::EventType::kBoundary, abi::BoundaryEvent{.iteration = r.iteration,

@@ -103,21 +103,13 @@ void Learning::Segment(const abi::CallRecord& call) {
   last_call_ = call.sequence;
   hole_ = hole_ || missing || (call.flags & abi::kCallAfterHole) != 0;
   if (flags & abi::kMatchedMicroLengths) {
-    ours_.push_back(
-        {abi::EventType::kMicroBatch,
-         Bytes(abi::MicroBatchEvent{.iteration = result.micro_iteration,
-                                    .length = {result.micro_length[0], result.micro_length[1]},
-                                    .valid = result.micro_valid,
-                                    .index = result.micro_index})});
+    ours_.push_back({abi::EventType::kMicroBatch, Bytes(result.micro_batch)});
   }
   if (flags & abi::kMatchedStep) {
     iterates_ = true;
-    ours_.push_back({abi::EventType::kStep,
-                     Bytes(abi::StepEvent{.iteration = result.step_iteration,
-                                          .api_ns = api_ns,
-                                          .length = {result.step_length[0], result.step_length[1]},
-                                          .valid = result.step_valid,
-                                          .micro_batches = result.step_micro_batches})});
+    abi::StepEvent step = result.step;
+    step.api_ns = api_ns;
+    ours_.push_back({abi::EventType::kStep, Bytes(step)});
   }
   if (flags & abi::kMatchedBoundary) {
     boundary_thread_ = call.thread_id;

@@ -47,8 +47,8 @@ constexpr bool SumsLengths(const Rule& rule) {
 
 // Bits of OnEvent's answer; several may come at once and are meant in this order.
 enum MatchedFlags : uint32_t {
-  kMatchedMicroLengths = 64,  // a micro-batch is over: the `micro_` fields (SumsLengths)
-  kMatchedStep = 1,       // iteration `step_iteration` is a training iteration and has its lengths
+  kMatchedMicroLengths = 64,  // a micro-batch is over: `micro_batch` (SumsLengths)
+  kMatchedStep = 1,       // iteration `step.iteration` is a training iteration and has its lengths
   kMatchedBoundary = 2,   // a candidate for the begin of `iteration`
   kMatchedConfirmed = 4,  // with kMatchedBoundary: the rule has no step, the candidate is the begin
   kMatchedMicroBatch = 8,  // a further micro-batch of `iteration` begins; no boundary
@@ -58,16 +58,10 @@ enum MatchedFlags : uint32_t {
 
 struct MatchResult {
   uint64_t iteration;
-  int64_t length[2];  // with kMatchedDecision
-  uint32_t valid;     // bit i: length[i]
-  uint32_t step_micro_batches;
-  uint64_t step_iteration;  // these four with kMatchedStep
-  int64_t step_length[2];
-  uint32_t step_valid;
-  uint32_t micro_index;      // these four with kMatchedMicroLengths: which one, from 0,
-  uint64_t micro_iteration;  // of which iteration
-  int64_t micro_length[2];
-  uint32_t micro_valid;
+  int64_t length[2];            // with kMatchedDecision
+  uint32_t valid;               // bit i: length[i]
+  StepEvent step;               // with kMatchedStep; its time is the caller's to add
+  MicroBatchEvent micro_batch;  // with kMatchedMicroLengths
 };
 
 class Matcher {
@@ -264,9 +258,8 @@ inline uint32_t Matcher::OnStep() {
   const bool trained =
       phase_ == Phase::kConfirmed || (phase_ == Phase::kCandidate && rule_.confirm.op == 0);
   if (!trained && !unseen) return 0;
-  result_.step_iteration = iteration_;
-  result_.step_micro_batches = unseen ? 0 : micro_batches_;
-  result_.step_valid = Lengths(result_.step_length);
+  result_.step = {.iteration = iteration_, .micro_batches = unseen ? 0 : micro_batches_};
+  result_.step.valid = Lengths(result_.step.length);
   const uint32_t flags = unseen ? 0 : EndMicroBatch();
   ++iteration_;
   micro_batches_ = 0;
@@ -278,9 +271,8 @@ inline uint32_t Matcher::OnStep() {
 // The lengths that the last micro-batch has added to the sums.
 inline uint32_t Matcher::EndMicroBatch() {
   if (!SumsLengths(rule_)) return 0;
-  result_.micro_index = micro_batches_ - 1;
-  result_.micro_iteration = iteration_;
-  result_.micro_valid = 0;
+  MicroBatchEvent& ended = result_.micro_batch;
+  ended = {.iteration = iteration_, .index = micro_batches_ - 1};
   for (uint32_t i = 0; i < 2; ++i) {
     const LengthSource& source = rule_.length[i];
     const Reading& reading = reading_[i];
@@ -295,8 +287,9 @@ inline uint32_t Matcher::EndMicroBatch() {
       known = known && reading.seen;
       value = reading.value;
     }
-    result_.micro_length[i] = known ? value : 0;
-    if (known) result_.micro_valid |= 1u << i;
+    if (!known) continue;
+    ended.length[i] = value;
+    ended.valid |= 1u << i;
   }
   return kMatchedMicroLengths;
 }

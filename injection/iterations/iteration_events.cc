@@ -30,11 +30,8 @@ void IterationEvents::OnMatched(const Call& call, uint64_t number, uint32_t flag
   const abi::MatchResult& result = parts_.state->matcher.result();
   const uint64_t now_ns = call.begin_ns != 0 ? call.begin_ns : parts_.clock->NowNs();
   if ((flags & abi::kMatchedMicroLengths) != 0) {
-    const abi::MicroBatchEvent micro_batch = {result.micro_iteration,
-                                              {result.micro_length[0], result.micro_length[1]},
-                                              result.micro_valid,
-                                              result.micro_index};
-    parts_.ring->WriteEvent(abi::EventType::kMicroBatch, &micro_batch, sizeof(micro_batch));
+    parts_.ring->WriteEvent(abi::EventType::kMicroBatch, &result.micro_batch,
+                            sizeof(result.micro_batch));
   }
   if ((flags & abi::kMatchedStep) != 0) OnStep(call, now_ns);
 
@@ -92,14 +89,11 @@ void IterationEvents::OnStep(const Call& call, uint64_t now_ns) {
   const Op op = static_cast<Op>(parts_.state->matcher.rule().step.op);
   if (op == Op::kLaunch || op == Op::kGraphLaunch) waits_.OnStep(call.stream);
   if (parts_.window->OnStep(result)) {
-    WriteDecision(result.step_iteration, now_ns, result.step_length, result.step_valid,
+    WriteDecision(result.step.iteration, now_ns, result.step.length, result.step.valid,
                   parts_.window->config_id());
   }
-  const abi::StepEvent step = {result.step_iteration,
-                               now_ns,
-                               {result.step_length[0], result.step_length[1]},
-                               result.step_valid,
-                               result.step_micro_batches};
+  abi::StepEvent step = result.step;
+  step.api_ns = now_ns;
   parts_.ring->WriteEvent(abi::EventType::kStep, &step, sizeof(step));
 }
 

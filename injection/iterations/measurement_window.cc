@@ -13,13 +13,13 @@ void MeasurementWindow::ApplyPlan(const abi::Control& control) {
 }
 
 bool MeasurementWindow::OnStep(const abi::MatchResult& result) {
-  if (!open() || open_.iteration != result.step_iteration) return false;
-  const bool chosen_now = !open_.chosen && ChooseSpeculative(result.step_length, result.step_valid);
+  if (!open() || open_.iteration != result.step.iteration) return false;
+  const bool chosen_now = !open_.chosen && ChooseSpeculative(result.step.length, result.step.valid);
   open_.stepped = true;
-  open_.length[0] = result.step_length[0];
-  open_.length[1] = result.step_length[1];
-  open_.valid = result.step_valid;
-  if (!open_.chosen || !Plan::Holds(open_.entry, result.step_length, result.step_valid)) Spoil();
+  open_.length[0] = result.step.length[0];
+  open_.length[1] = result.step.length[1];
+  open_.valid = result.step.valid;
+  if (!open_.chosen || !Plan::Holds(open_.entry, result.step.length, result.step.valid)) Spoil();
   return chosen_now;
 }
 

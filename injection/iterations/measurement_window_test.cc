@@ -59,9 +59,9 @@ class MeasurementWindowTest : public testing::Test {
   }
   bool Step(int64_t length) {
     abi::MatchResult result = {};
-    result.step_iteration = iteration_;
-    result.step_length[0] = length;
-    result.step_valid = 1;
+    result.step.iteration = iteration_;
+    result.step.length[0] = length;
+    result.step.valid = 1;
     return window_->OnStep(result);
   }
   abi::MatchResult Result(int64_t length) const {

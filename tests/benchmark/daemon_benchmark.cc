@@ -354,12 +354,9 @@ class Trainer {
   void OnMatched(uint32_t flags, uint64_t sequence) {
     const abi::MatchResult& r = matcher_.result();
     if ((flags & abi::kMatchedStep) != 0) {
-      WriteEvent(ring_, abi::EventType::kStep,
-                 abi::StepEvent{.iteration = r.step_iteration,
-                                .api_ns = api_ns_,
-                                .length = {r.step_length[0], r.step_length[1]},
-                                .valid = r.step_valid,
-                                .micro_batches = r.step_micro_batches});
+      abi::StepEvent step = r.step;
+      step.api_ns = api_ns_;
+      WriteEvent(ring_, abi::EventType::kStep, step);
     }
     if ((flags & abi::kMatchedBoundary) != 0) {
       WriteEvent(ring_, abi::EventType::kBoundary,
