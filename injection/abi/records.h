@@ -33,6 +33,8 @@ enum class Op : uint8_t {
   kStep = 19,     // the optimiser step of an iteration is over
   kCount
 };
+// Of a set of operations.
+constexpr uint32_t OpBit(Op op) { return 1u << static_cast<uint32_t>(op); }
 
 enum class DataType : uint16_t {
   kNone = 0,

@@ -8,6 +8,7 @@ namespace seqpoint::inject {
 namespace {
 
 using abi::Op;
+using abi::OpBit;
 
 constexpr CUpti_CallbackId kResources[] = {
     CUPTI_CBID_RESOURCE_CONTEXT_CREATED,
@@ -17,8 +18,7 @@ constexpr CUpti_CallbackId kResources[] = {
 };
 
 constexpr uint32_t kAllCopies =
-    1u << static_cast<uint32_t>(Op::kCopyH2D) | 1u << static_cast<uint32_t>(Op::kCopyD2H) |
-    1u << static_cast<uint32_t>(Op::kCopyD2D) | 1u << static_cast<uint32_t>(Op::kCopyOther);
+    OpBit(Op::kCopyH2D) | OpBit(Op::kCopyD2H) | OpBit(Op::kCopyD2D) | OpBit(Op::kCopyOther);
 
 }  // namespace
 
@@ -132,11 +132,10 @@ void Callbacks::EnableOps(uint32_t ops) {
   }
   for (uint32_t i = 0; i < kWatchedCallCount; ++i) {
     const WatchedCall& call = kWatchedCalls[i];
-    const uint32_t bit = 1u << static_cast<uint32_t>(call.op);
     // Stream captures are rare and always watched. Copies whose direction stands in their
     // parameters may be any kind of copy.
     const bool capture = call.op == Op::kNone;
-    const uint32_t relevant = call.op == Op::kCopyOther ? kAllCopies : bit;
+    const uint32_t relevant = call.op == Op::kCopyOther ? kAllCopies : OpBit(call.op);
     if (capture ? captures_watched_ : (changed & relevant) == 0) continue;
     // An older CUPTI refuses ids that it does not know; such calls cannot occur there either.
     cupti_->EnableCallback(capture || (ops & relevant) != 0, subscriber_,

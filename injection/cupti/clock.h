@@ -2,8 +2,8 @@
 // (cheaper than through CUPTI). A software GPU's virtual time makes it foreign, and then only CUPTI
 // can be asked. Which of both it is stays: a tool that registers a timestamp callback changes the
 // times of records, and not ours.
-// Threading: NowNs from any thread; Decide, Claim and Check from one thread at a time; TakeStep from
-// one thread at a time, at the same time as those.
+// Threading: NowNs from any thread; Decide, Claim and Check from one thread at a time; TakeStep
+// from one thread at a time, at the same time as those.
 #ifndef SEQPOINT_INJECTION_CUPTI_CLOCK_H_
 #define SEQPOINT_INJECTION_CUPTI_CLOCK_H_
 

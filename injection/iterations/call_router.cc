@@ -163,16 +163,6 @@ void CallRouter::CheckClock() {
   parts_.events->NoteClock(learn ? parts_.ring->header()->call_sequence : parts_.state->calls);
 }
 
-int CallRouter::WantsOperators(int64_t length[2]) {
-  LockGuard lock(&parts_.state->lock);
-  return parts_.window->WantsOperators(length);
-}
-
-bool CallRouter::WantsCounters() {
-  LockGuard lock(&parts_.state->lock);
-  return parts_.window->WantsCounters();
-}
-
 void CallRouter::Distort() {
   LockGuard lock(&parts_.state->lock);
   parts_.state->distorted = true;

@@ -60,9 +60,6 @@ class CallRouter {
   void OnBlocked(const Call& call);
   // Looks whether the system's clock was set.
   void CheckClock();
-  // As MeasurementWindow says.
-  int WantsOperators(int64_t length[2]);
-  bool WantsCounters();
   // The time of the open iteration is of no use: somebody slows it down.
   void Distort();
 

@@ -143,11 +143,13 @@ void MeasurementWindow::OnFailed(uint64_t end_ns) {
 }
 
 bool MeasurementWindow::WantsCounters() const {
+  LockGuard lock(&state_->lock);
   const auto can_count = [this](uint16_t config_id) { return readiness_->CanCount(config_id); };
   return open_.kind == Kind::kCounters || plan_.Pending(can_count, 0) != nullptr;
 }
 
 int MeasurementWindow::WantsOperators(int64_t length[2]) const {
+  LockGuard lock(&state_->lock);
   length[0] = operators_length_[0];
   length[1] = operators_length_[1];
   return operators_;

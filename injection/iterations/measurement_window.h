@@ -5,8 +5,8 @@
 // comes before any work, or speculatively, ahead of the decision, and is then given up if nobody
 // wants the lengths.
 //
-// Threading: IterationState's lock, but for closing(), which belongs to the thread that has the
-// SwitchToken.
+// Threading: IterationState's lock, but for WantsCounters and WantsOperators, which take it, and
+// for closing(), which belongs to the thread that has the SwitchToken.
 #ifndef SEQPOINT_INJECTION_ITERATIONS_MEASUREMENT_WINDOW_H_
 #define SEQPOINT_INJECTION_ITERATIONS_MEASUREMENT_WINDOW_H_
 

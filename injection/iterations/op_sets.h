@@ -10,7 +10,7 @@
 
 namespace seqpoint::inject {
 
-constexpr uint32_t OpBit(abi::Op op) { return 1u << static_cast<uint32_t>(op); }
+using abi::OpBit;
 
 // What a GPU's counters see. Copies to and from the host are left out: they are what begins an
 // iteration, run on engines of their own, and move next to nothing compared with the kernels.

@@ -2,6 +2,8 @@
 
 #include <string.h>
 
+#include "injection/iterations/op_sets.h"
+
 namespace seqpoint::inject {
 namespace {
 
@@ -10,10 +12,8 @@ using abi::Op;
 
 constexpr uint32_t Bit(uint32_t op) { return op == 0 ? 0 : 1u << op; }
 
-bool NamedByTheProgram(uint8_t op) {
-  return op == static_cast<uint8_t>(Op::kNvtxPush) || op == static_cast<uint8_t>(Op::kNvtxPop) ||
-         op == static_cast<uint8_t>(Op::kNvtxMark) || op == static_cast<uint8_t>(Op::kMark);
-}
+// Events that the program names itself.
+constexpr uint32_t kNamedOps = kNvtxOps | OpBit(Op::kMark);
 
 bool LooksBack(const EventPattern& pattern) {
   return (pattern.match & (abi::kMatchPrevious | abi::kMatchNotPrevious)) != 0;
@@ -27,7 +27,7 @@ void StepWatch::Begin(const abi::Rule& rule) {
   // Of a rule that comes again, by a daemon that came again, this is known.
   const EventPattern patterns[] = {rule.boundary, rule.confirm, rule.step};
   if (disproved_ && memcmp(patterns, patterns_, sizeof(patterns)) == 0) return;
-  if (!NamedByTheProgram(rule.boundary.op) || rule.micro_batches > 1) return;
+  if ((Bit(rule.boundary.op) & kNamedOps) == 0 || rule.micro_batches > 1) return;
   // What else the rule looks at, and what came before it.
   uint32_t needed = Bit(rule.boundary.op) | Bit(rule.clock.op);
   bool looks_back = LooksBack(rule.boundary) || LooksBack(rule.clock);
@@ -38,9 +38,8 @@ void StepWatch::Begin(const abi::Rule& rule) {
   if (looks_back) return;
   disproved_ = false;
   memcpy(patterns_, patterns, sizeof(patterns));
-  step_ops_ =
-      (Bit(rule.step.op) | Bit(rule.confirm.op)) & ~needed &
-      (Bit(static_cast<uint32_t>(Op::kLaunch)) | Bit(static_cast<uint32_t>(Op::kGraphLaunch)));
+  step_ops_ = (Bit(rule.step.op) | Bit(rule.confirm.op)) & ~needed &
+              (OpBit(Op::kLaunch) | OpBit(Op::kGraphLaunch));
 }
 
 bool StepWatch::OnIteration(uint64_t next, bool watched, bool stepped, uint32_t random) {

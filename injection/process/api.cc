@@ -98,7 +98,7 @@ void seqpoint_operators(int works, const char* message) {
 int seqpoint_wants_operators(int64_t length[2]) {
   Guest* guest = g_guest;
   if (guest == nullptr || length == nullptr) return seqpoint::inject::MeasurementWindow::kNotWanted;
-  return guest->router.WantsOperators(length);
+  return guest->window.WantsOperators(length);
 }
 
 void seqpoint_distort(void) {

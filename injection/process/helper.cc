@@ -124,7 +124,7 @@ void Helper::ServeCounters(CUcontext context) {
   Guest* guest = g_guest;
   if (!guest->counters.DecodeClosed(context == nullptr) || context == nullptr) return;
   // Whoever else wants the GPU's performance monitors cannot have them meanwhile.
-  if (!guest->router.WantsCounters()) guest->counters.Rest();
+  if (!guest->window.WantsCounters()) guest->counters.Rest();
   guest->counters.Prepare(context, &guest->wanted_configs, guest->ownership.has_calls());
 }
 
