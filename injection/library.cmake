@@ -17,7 +17,7 @@ set(guest_sources ${call_path}
   counters/range_profiler.cc
   cupti/activity.cc cupti/activity_buffers.cc cupti/activity_decoder.cc cupti/call_watch.cc cupti/callbacks.cc
   cupti/captures.cc cupti/clock.cc cupti/contexts.cc cupti/loader.cc cupti/ownership.cc cupti/record_watch.cc
-  cupti/stand_down_log.cc cupti/stand_down_requests.cc cupti/switch_token.cc
+  cupti/stand_down_requests.cc cupti/switch_token.cc
   iterations/control_mirror.cc iterations/handover.cc iterations/level_switch.cc iterations/measurement_borders.cc
   iterations/op_sets.cc iterations/step_account.cc iterations/watch_switch.cc
   process/api.cc process/guest.cc process/helper.cc process/nvtx.cc process/other_users.cc

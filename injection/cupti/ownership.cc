@@ -1,5 +1,8 @@
 #include "injection/cupti/ownership.h"
 
+#include <stdio.h>
+#include <string.h>
+
 #include "injection/cupti/stand_down_requests.h"
 
 namespace seqpoint::inject {
@@ -21,7 +24,7 @@ void CuptiOwnership::TakeNow(bool may_wait) {
   const bool first = !begun_;
   // A tool that stopped recording leaves its records to us, whether its subscription has ended or
   // not.
-  const bool records = before == Share::kRecords || (parts_.log->left() && !first);
+  const bool records = before == Share::kRecords || (left_ && !first);
   const uint32_t result = parts_.callbacks->Subscribe(!records);
   const bool held = result == CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED;
   may_be_had_.store(held || result == CUPTI_SUCCESS, std::memory_order_relaxed);
@@ -30,13 +33,13 @@ void CuptiOwnership::TakeNow(bool may_wait) {
   const bool clock_claimed = parts_.clock->Claim();
   begun_ = true;
   if (first) parts_.user->Begin();
-  if (!first || refused_ || parts_.log->left() || clock_claimed) {
+  if (!first || refused_ || left_ || clock_claimed) {
     parts_.user->Renew();
     parts_.activity->TakeBuffers(clock_claimed);
     parts_.captures->OnHole();
   }
   if (result == CUPTI_SUCCESS) {
-    parts_.log->SetLeft(false);
+    left_ = false;
     parts_.contexts->Forget();
   } else if (before == Share::kNothing) {
     parts_.features->Report(
@@ -44,7 +47,7 @@ void CuptiOwnership::TakeNow(bool may_wait) {
         "%s has stopped recording but still holds CUPTI's callbacks: the program's calls are not "
         "seen, iterations are found by NVTX ranges and program marks, and only their GPU work is "
         "measured; CUPTI is asked for again every few seconds",
-        parts_.log->holder());
+        holder_);
   }
   {
     LockGuard lock(parts_.token->lock());
@@ -82,9 +85,9 @@ bool CuptiOwnership::StillOurs() {
     Change(Share::kNothing, true);
   }
   parts_.user->ReportAbandoned();
-  parts_.log->SetHolder("a tool in this process that ended CUPTI");
-  parts_.log->Begin(since_ns, parts_.user->Iteration());
-  parts_.log->SetLeft(false);  // who has CUPTI now has not stopped recording
+  snprintf(holder_, sizeof(holder_), "a tool in this process that ended CUPTI");
+  BeginStandDown(since_ns);
+  left_ = false;  // who has CUPTI now has not stopped recording
   return false;
 }
 
@@ -98,19 +101,32 @@ void CuptiOwnership::Change(Share share, bool hole) {
 // Tells the daemon where a stand-down begins or ends.
 void CuptiOwnership::NoteStandDown() {
   const bool down = StandsDown();
-  if (down == parts_.log->open() || (down && has_nothing_to_leave())) return;
+  if (down == (left_since_ns_ != 0) || (down && has_nothing_to_leave())) return;
   const uint64_t now_ns = parts_.clock->NowNs();
   if (!down) {
-    parts_.log->End(now_ns, parts_.user->Iteration());
+    WriteStandDown(now_ns);
+    left_since_ns_ = 0;
     return;
   }
-  parts_.log->SetHolder(nullptr);
+  CopyHolder(holder_, sizeof(holder_));
   parts_.features->Report(abi::Feature::kCallbacks, abi::FeatureState::kIgnored, 0,
                           "standing down for %s, which has CUPTI to itself: until it ends, "
                           "iterations are found by NVTX ranges and program marks only, and nothing "
                           "is measured",
-                          parts_.log->holder());
-  parts_.log->Begin(now_ns, parts_.user->Iteration());
+                          holder_);
+  BeginStandDown(now_ns);
+}
+
+void CuptiOwnership::BeginStandDown(uint64_t since_ns) {
+  left_since_ns_ = since_ns != 0 ? since_ns : 1;
+  left_ = true;
+  WriteStandDown(0);
+}
+
+void CuptiOwnership::WriteStandDown(uint64_t end_ns) {
+  const abi::StandDownEvent event = {left_since_ns_, end_ns, parts_.user->Iteration(),
+                                     static_cast<uint32_t>(strlen(holder_)), 0};
+  parts_.ring->WriteEvent(abi::EventType::kStandDown, &event, sizeof(event), holder_, event.length);
 }
 
 }  // namespace seqpoint::inject

@@ -22,8 +22,8 @@
 #include "injection/cupti/captures.h"
 #include "injection/cupti/clock.h"
 #include "injection/cupti/contexts.h"
-#include "injection/cupti/stand_down_log.h"
 #include "injection/cupti/switch_token.h"
+#include "injection/ring/writer.h"
 
 namespace seqpoint::inject {
 
@@ -66,9 +66,9 @@ class CuptiOwnership {
     Contexts* contexts;
     Captures* captures;
     SwitchToken* token;
-    StandDownLog* log;
     Features* features;
     CuptiUser* user;
+    injection::RingWriter* ring;
   };
   explicit CuptiOwnership(const Parts& parts) : parts_(parts) {}
 
@@ -110,6 +110,8 @@ class CuptiOwnership {
   void TakeNow(bool may_wait);
   void Change(Share share, bool hole);
   void NoteStandDown();
+  void BeginStandDown(uint64_t since_ns);
+  void WriteStandDown(uint64_t end_ns);
 
   const Parts parts_;
   std::atomic<Library> library_{Library::kMissing};
@@ -119,6 +121,11 @@ class CuptiOwnership {
   // Used by the thread that has the token.
   bool begun_ = false;    // CUPTI was ours
   bool refused_ = false;  // CUPTI was another tool's when it was asked for
+  // A tool that CUPTI was left to, and that has stopped recording, may keep its subscription. We
+  // have not had all of CUPTI since.
+  bool left_ = false;
+  uint64_t left_since_ns_ = 0;  // 0: CUPTI is not left to anybody
+  char holder_[64] = {};        // who had CUPTI last
 };
 
 }  // namespace seqpoint::inject

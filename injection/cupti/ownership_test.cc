@@ -108,10 +108,9 @@ class OwnershipTest : public testing::Test {
   Activity activity_{&cupti_,      &driver_,  &contexts_,    &captures_, &clock_,
                      &call_watch_, &decoder_, &ring_.writer, &features_};
   SwitchToken token_{&lock_, &features_};
-  StandDownLog stand_downs_{&ring_.writer};
   FakeUser user_{&lock_};
   CuptiOwnership ownership_{{&callbacks_, &activity_, &clock_, &contexts_, &captures_, &token_,
-                             &stand_downs_, &features_, &user_}};
+                             &features_, &user_, &ring_.writer}};
 };
 
 using Log = std::vector<std::string>;

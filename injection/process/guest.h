@@ -27,7 +27,6 @@
 #include "injection/cupti/contexts.h"
 #include "injection/cupti/loader.h"
 #include "injection/cupti/ownership.h"
-#include "injection/cupti/stand_down_log.h"
 #include "injection/cupti/switch_token.h"
 #include "injection/iterations/call_cost.h"
 #include "injection/iterations/call_router.h"
@@ -70,9 +69,8 @@ struct Guest {
 
   IterationState state;
   SwitchToken token{&state.lock, &features};
-  StandDownLog stand_downs{&ring};
-  CuptiOwnership ownership{{&callbacks, &activity, &clock, &contexts, &captures, &token,
-                            &stand_downs, &features, &handover}};
+  CuptiOwnership ownership{
+      {&callbacks, &activity, &clock, &contexts, &captures, &token, &features, &handover, &ring}};
   StepAccount steps{&state, &features};
   MeasurementWindow window{&state, &borders};
   WatchSwitch watch{{&state, &window, &steps, &ownership, &callbacks, &activity, &contexts,

@@ -37,9 +37,8 @@ struct IterationParts {
   WantedConfigs wanted_configs;
   IterationState state;
   SwitchToken token{&state.lock, &features};
-  StandDownLog stand_downs{writer};
-  CuptiOwnership ownership{{&callbacks, &activity, &clock, &contexts, &captures, &token,
-                            &stand_downs, &features, &handover}};
+  CuptiOwnership ownership{
+      {&callbacks, &activity, &clock, &contexts, &captures, &token, &features, &handover, writer}};
   StepAccount steps{&state, &features};
   MeasurementWindow window{&state, &borders};
   WatchSwitch watch{{&state, &window, &steps, &ownership, &callbacks, &activity, &contexts,
