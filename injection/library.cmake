@@ -16,7 +16,7 @@ set(guest_sources ${call_path}
   counters/backend.cc counters/configs.cc counters/counters.cc counters/kernel_ranges.cc counters/pm_sampler.cc
   counters/range_profiler.cc
   cupti/activity.cc cupti/activity_buffers.cc cupti/activity_decoder.cc cupti/call_watch.cc cupti/callbacks.cc
-  cupti/captures.cc cupti/clock.cc cupti/contexts.cc cupti/loader.cc cupti/ownership.cc cupti/record_watch.cc
+  cupti/captures.cc cupti/clock.cc cupti/contexts.cc cupti/loader.cc cupti/ownership.cc
   cupti/stand_down_requests.cc cupti/switch_token.cc
   iterations/control_mirror.cc iterations/handover.cc iterations/level_switch.cc iterations/measurement_borders.cc
   iterations/op_sets.cc iterations/step_account.cc iterations/watch_switch.cc

@@ -20,30 +20,36 @@ constexpr KindOf kKindTable[] = {
     {kKindApi, CUPTI_ACTIVITY_KIND_DRIVER},
 };
 
+// Most kernels that came between the two have no times.
+bool MostLackTimes(const ActivityDecoder::Seen& before, const ActivityDecoder::Seen& now) {
+  return 2 * (now.untimed_kernels - before.untimed_kernels) > now.kernels - before.kernels;
+}
+
 }  // namespace
 
 bool Activity::Init() {
-  decoder_->Begin();
+  parts_.decoder->Begin();
   // So that the thread ids of records are those of the system.
-  if (cupti_->SetThreadIdType != nullptr) {
-    cupti_->SetThreadIdType(CUPTI_ACTIVITY_THREAD_ID_TYPE_SYSTEM);
+  if (parts_.cupti->SetThreadIdType != nullptr) {
+    parts_.cupti->SetThreadIdType(CUPTI_ACTIVITY_THREAD_ID_TYPE_SYSTEM);
   }
-  if (cupti_->Has(kHangsAfterKernels)) {
+  if (parts_.cupti->Has(kHangsAfterKernels)) {
     Forbid(~(kKindCopy | kKindMemset));
-    features_->Report(abi::Feature::kActivity, abi::FeatureState::kIgnored, 0,
-                      "CUPTI version %u may deadlock when kernels are not recorded any more, and "
-                      "crash in long runs of CUDA graphs: iterations are timed by their copies and "
-                      "memsets, and no kernel or graph is recorded; install the CUPTI of CUDA 13.0 "
-                      "Update 1 or later "
-                      "(nvidia-cuda-cupti 13.0.85)",
-                      cupti_->version);
+    parts_.features->Report(
+        abi::Feature::kActivity, abi::FeatureState::kIgnored, 0,
+        "CUPTI version %u may deadlock when kernels are not recorded any more, and "
+        "crash in long runs of CUDA graphs: iterations are timed by their copies and "
+        "memsets, and no kernel or graph is recorded; install the CUPTI of CUDA 13.0 "
+        "Update 1 or later "
+        "(nvidia-cuda-cupti 13.0.85)",
+        parts_.cupti->version);
   }
   const uint32_t result = buffers_.Register();
   if (result != CUPTI_SUCCESS) {
-    features_->Report(abi::Feature::kActivity, abi::FeatureState::kFailed, result,
-                      "cuptiActivityRegisterCallbacks gave %u (%s): GPU times cannot be had; "
-                      "iterations are timed by their calls",
-                      result, cupti_->ResultName(result));
+    parts_.features->Report(abi::Feature::kActivity, abi::FeatureState::kFailed, result,
+                            "cuptiActivityRegisterCallbacks gave %u (%s): GPU times cannot be had; "
+                            "iterations are timed by their calls",
+                            result, parts_.cupti->ResultName(result));
     return false;
   }
   ready_.store(true, std::memory_order_relaxed);
@@ -60,40 +66,39 @@ void Activity::TakeBuffers(bool clock_claimed) {
   BeginAnotherSession();
   if (!clock_claimed) return;
   clock_was_changed_.store(true, std::memory_order_relaxed);
-  if (!cupti_->Has(kLosesKernelStarts)) return;
+  if (!parts_.cupti->Has(kLosesKernelStarts)) return;
   Forbid(kKindKernel);
-  features_->Report(
+  parts_.features->Report(
       abi::Feature::kActivity, abi::FeatureState::kIgnored, 0,
       "another profiler (torch.profiler) has set CUPTI's clock, and CUPTI version %u "
       "gives kernels no times from then on: no iteration is traced in this process any "
       "more; use the CUPTI of CUDA 13.1 or later",
-      cupti_->version);
+      parts_.cupti->version);
 }
 
 // After the first session, which ends where no kind is on, ids of graph launches cannot be trusted,
 // and no whole-graph record is asked for.
 void Activity::BeginAnotherSession() {
-  if (!cupti_->Has(kMixesUpGraphLaunches)) return;
-  decoder_->DistrustGraphIds();
+  if (!parts_.cupti->Has(kMixesUpGraphLaunches)) return;
+  parts_.decoder->DistrustGraphIds();
   Forbid(kKindGraph);
 }
 
 bool Activity::Lost(const ActivityDecoder::Seen& before) const {
-  const ActivityDecoder::Seen now = decoder_->seen();
-  return now.records == before.records ||
-         2 * (now.untimed_kernels - before.untimed_kernels) > now.kernels - before.kernels;
+  const ActivityDecoder::Seen now = parts_.decoder->seen();
+  return now.records == before.records || MostLackTimes(before, now);
 }
 
 uint32_t Activity::Turn(CUpti_ActivityKind kind, bool on) {
-  CallWatch::Scope watch(call_watch_, on ? "cuptiActivityEnable" : "cuptiActivityDisable");
+  CallWatch::Scope watch(parts_.call_watch, on ? "cuptiActivityEnable" : "cuptiActivityDisable");
   if (kind != CUPTI_ACTIVITY_KIND_DRIVER) {
-    return on ? cupti_->ActivityEnable(kind) : cupti_->ActivityDisable(kind);
+    return on ? parts_.cupti->ActivityEnable(kind) : parts_.cupti->ActivityDisable(kind);
   }
   // Single calls: the whole kind would record thousands of queries that mean nothing to us.
-  if (cupti_->ActivityEnableDriverApi == nullptr) return CUPTI_SUCCESS;
+  if (parts_.cupti->ActivityEnableDriverApi == nullptr) return CUPTI_SUCCESS;
   for (uint32_t i = 0; i < kWatchedCallCount; ++i) {
     if (kWatchedCalls[i].op == abi::Op::kNone) continue;
-    cupti_->ActivityEnableDriverApi(kWatchedCalls[i].cbid, on ? 1 : 0);
+    parts_.cupti->ActivityEnableDriverApi(kWatchedCalls[i].cbid, on ? 1 : 0);
   }
   return CUPTI_SUCCESS;
 }
@@ -108,7 +113,7 @@ bool Activity::SetKinds(uint32_t kinds, bool synchronize) {
   }
   if (kinds == on) return false;
   InsideScope inside;
-  const RelaxedCaptures relaxed(driver_, captures_->MayBeUnderWay());
+  const RelaxedCaptures relaxed(parts_.driver, parts_.captures->MayBeUnderWay());
   // Kernels in flight when tracing begins would be recorded without a start.
   const bool kernels_change = ((kinds ^ on) & kKindKernel) != 0;
   if (synchronize && ((on & ~kinds) != 0 || kernels_change)) WaitForGpu();
@@ -118,10 +123,11 @@ bool Activity::SetKinds(uint32_t kinds, bool synchronize) {
     if ((kinds & ~on & entry.bit) == 0) continue;
     const uint32_t result = Turn(entry.kind, true);
     if (result != CUPTI_SUCCESS) {
-      features_->Report(abi::Feature::kActivity, abi::FeatureState::kFailed, result,
-                        "cuptiActivityEnable(kind %u) gave %u (%s): this kind of GPU work is not "
-                        "recorded",
-                        static_cast<unsigned>(entry.kind), result, cupti_->ResultName(result));
+      parts_.features->Report(
+          abi::Feature::kActivity, abi::FeatureState::kFailed, result,
+          "cuptiActivityEnable(kind %u) gave %u (%s): this kind of GPU work is not "
+          "recorded",
+          static_cast<unsigned>(entry.kind), result, parts_.cupti->ResultName(result));
       Forbid(entry.bit);
     }
   }
@@ -138,11 +144,11 @@ void Activity::SetKindsOfWindow(uint32_t kinds) {
 
 // A thread of NVTX ranges alone has no context of its own.
 void Activity::WaitForGpu() {
-  if (driver_->CtxSynchronize() != CUDA_ERROR_INVALID_CONTEXT) return;
-  const CUcontext only = contexts_->Only();
+  if (parts_.driver->CtxSynchronize() != CUDA_ERROR_INVALID_CONTEXT) return;
+  const CUcontext only = parts_.contexts->Only();
   if (only == nullptr) return;
-  const CurrentContext current(driver_, only);
-  driver_->CtxSynchronize();
+  const CurrentContext current(parts_.driver, only);
+  parts_.driver->CtxSynchronize();
 }
 
 uint64_t Activity::Flush(bool forced) {
@@ -155,22 +161,59 @@ uint64_t Activity::Flush(bool forced) {
 }
 
 void Activity::FlushNow(uint32_t flag) {
-  decoder_->ReadClock();
-  CallWatch::Scope watch(call_watch_, "cuptiActivityFlushAll");
-  const uint32_t result = cupti_->ActivityFlushAll(flag);
+  parts_.decoder->ReadClock();
+  CallWatch::Scope watch(parts_.call_watch, "cuptiActivityFlushAll");
+  const uint32_t result = parts_.cupti->ActivityFlushAll(flag);
   if (result == CUPTI_SUCCESS || !ready()) return;
-  features_->Report(abi::Feature::kActivity, abi::FeatureState::kFailed, result,
-                    "cuptiActivityFlushAll gave %u (%s): GPU times come late or never", result,
-                    cupti_->ResultName(result));
+  parts_.features->Report(abi::Feature::kActivity, abi::FeatureState::kFailed, result,
+                          "cuptiActivityFlushAll gave %u (%s): GPU times come late or never",
+                          result, parts_.cupti->ResultName(result));
 }
 
 void Activity::Check(uint64_t awaited) {
-  record_watch_.CheckTimes(clock_was_changed_.load(std::memory_order_relaxed) || clock_->changed());
+  CheckTimes();
   // Records come with flushes, which are done less often where they are slow.
   const uint64_t flushes = flushes_.load(std::memory_order_relaxed);
   if (flushes == checked_flushes_) return;
   checked_flushes_ = flushes;
-  if (!record_watch_.CheckSupply(awaited, any_kind_on())) GiveUp();
+  if (!IsStarved(awaited)) return;
+  parts_.features->Report(
+      abi::Feature::kActivity, abi::FeatureState::kFailed, 0,
+      "another profiler in this process (torch.profiler?) took CUPTI's buffers: GPU "
+      "times are lost until the process is restarted without it");
+  GiveUp();
+}
+
+void Activity::CheckTimes() {
+  const ActivityDecoder::Seen now = parts_.decoder->seen();
+  if (MostLackTimes(checked_times_, now)) {
+    parts_.features->Report(
+        abi::Feature::kActivity, abi::FeatureState::kFailed, 0,
+        clock_was_changed_.load(std::memory_order_relaxed) || parts_.clock->changed()
+            ? "CUPTI delivers kernels without times; it does so from CUDA 12.6 to 13.0 when "
+              "another profiler (torch.profiler) sets its clock: stop that profiler, or use a "
+              "later CUDA"
+            : "CUPTI delivers kernels without times, as it does when its buffers on the GPU have "
+              "run out, after millions of kernels: traced iterations are given up");
+  } else if (parts_.decoder->foreign() > 0) {
+    parts_.features->Report(
+        abi::Feature::kActivity, abi::FeatureState::kFailed, 0,
+        "CUPTI delivers records with times of another clock, which another profiler "
+        "in this process has set: such records are left out; stop that profiler");
+  }
+  checked_times_ = now;
+}
+
+// Events whose records are awaited keep coming, and records do not: another tool has registered its
+// own buffers (the last one wins).
+bool Activity::IsStarved(uint64_t awaited) {
+  constexpr int kStarvedChecks = 3;
+  const uint64_t records = parts_.decoder->seen().records;
+  const bool starved = any_kind_on() && awaited > checked_awaited_ && records == checked_records_;
+  starved_checks_ = starved ? starved_checks_ + 1 : 0;
+  checked_awaited_ = awaited;
+  checked_records_ = records;
+  return starved_checks_ >= kStarvedChecks;
 }
 
 void Activity::GiveUp() {

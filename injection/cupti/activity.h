@@ -23,7 +23,6 @@
 #include "injection/cupti/clock.h"
 #include "injection/cupti/contexts.h"
 #include "injection/cupti/loader.h"
-#include "injection/cupti/record_watch.h"
 #include "injection/ring/writer.h"
 
 namespace seqpoint::inject {
@@ -43,19 +42,18 @@ inline constexpr uint32_t kKindsOfTrace =
 
 class Activity {
  public:
-  Activity(const Cupti* cupti, const CudaDriver* driver, Contexts* contexts,
-           const Captures* captures, const Clock* clock, CallWatch* call_watch,
-           ActivityDecoder* decoder, injection::RingWriter* ring, Features* features)
-      : cupti_(cupti),
-        driver_(driver),
-        contexts_(contexts),
-        captures_(captures),
-        clock_(clock),
-        call_watch_(call_watch),
-        decoder_(decoder),
-        features_(features),
-        buffers_(cupti, call_watch, ring, decoder),
-        record_watch_(decoder, features) {}
+  struct Parts {
+    const Cupti* cupti;
+    const CudaDriver* driver;
+    Contexts* contexts;
+    const Captures* captures;
+    const Clock* clock;
+    CallWatch* call_watch;
+    ActivityDecoder* decoder;
+    injection::RingWriter* ring;
+    Features* features;
+  };
+  explicit Activity(const Parts& parts) : parts_(parts) {}
 
   // False: records cannot be had; the reason was reported.
   bool Init();
@@ -69,7 +67,7 @@ class Activity {
   bool traces() const { return ready() && (allowed() & kKindKernel) != 0; }
   // Whether records of these kinds come, when they are asked for; false: `kinds` is none.
   bool records(uint32_t kinds) const { return ready() && (allowed() & kinds) != 0; }
-  ActivityDecoder::Seen seen() const { return decoder_->seen(); }
+  ActivityDecoder::Seen seen() const { return parts_.decoder->seen(); }
   // Since `before`, the begin of a trace window that was flushed: nothing came, as another tool has
   // taken the buffers or ended CUPTI, or most kernels have no times.
   bool Lost(const ActivityDecoder::Seen& before) const;
@@ -81,8 +79,10 @@ class Activity {
   void SetKindsOfWindow(uint32_t kinds);
   // Hands over what is complete (`forced`: everything). Nanoseconds that it took.
   uint64_t Flush(bool forced);
-  // Called every second with the number of events so far whose records are awaited. Where another
-  // tool has taken the buffers nothing more is asked of CUPTI: the kinds may be that tool's.
+  // Called every second with the number of events so far whose records are awaited. Notices, and
+  // reports, that another user of CUPTI takes our records away or gives them times of another
+  // clock: CUPTI tells neither. Where another tool has taken the buffers nothing more is asked of
+  // CUPTI: the kinds may be that tool's.
   void Check(uint64_t awaited);
   // CUPTI is gone: nothing is called any more.
   void GiveUp();
@@ -92,27 +92,26 @@ class Activity {
   void BeginAnotherSession();
   void FlushNow(uint32_t flag);
   void WaitForGpu();
+  void CheckTimes();
+  bool IsStarved(uint64_t awaited);
   void Forbid(uint32_t kinds) { allowed_.fetch_and(~kinds, std::memory_order_relaxed); }
   uint32_t allowed() const { return allowed_.load(std::memory_order_relaxed); }
   uint32_t Turn(CUpti_ActivityKind kind, bool on);
 
-  const Cupti* const cupti_;
-  const CudaDriver* const driver_;
-  Contexts* const contexts_;
-  const Captures* const captures_;
-  const Clock* const clock_;
-  CallWatch* const call_watch_;
-  ActivityDecoder* const decoder_;
-  Features* const features_;
-  ActivityBuffers buffers_;
-  RecordWatch record_watch_;
+  const Parts parts_;
+  ActivityBuffers buffers_{parts_.cupti, parts_.call_watch, parts_.ring, parts_.decoder};
   std::atomic<uint32_t> kinds_{0};
   std::atomic<uint32_t> allowed_{~0u};          // kinds
   std::atomic<bool> clock_was_changed_{false};  // by another tool, at some time
   std::atomic<bool> ready_{false};
   uint32_t sessions_ = 0;  // times that kinds were enabled after none was
   std::atomic<uint64_t> flushes_{0};
+  // At the last Check, or the last one after a flush.
   uint64_t checked_flushes_ = 0;
+  ActivityDecoder::Seen checked_times_ = {};
+  uint64_t checked_records_ = 0;
+  uint64_t checked_awaited_ = 0;
+  int starved_checks_ = 0;
 };
 
 }  // namespace seqpoint::inject

@@ -105,8 +105,8 @@ class OwnershipTest : public testing::Test {
   Captures captures_{&clock_, &helper_};
   Callbacks callbacks_{&cupti_, &features_, &call_watch_, &clock_, &names_, OnCall};
   ActivityDecoder decoder_{&names_, &launch_names_, &clock_, &ring_.writer, &listener_};
-  Activity activity_{&cupti_,      &driver_,  &contexts_,    &captures_, &clock_,
-                     &call_watch_, &decoder_, &ring_.writer, &features_};
+  Activity activity_{{&cupti_, &driver_, &contexts_, &captures_, &clock_, &call_watch_, &decoder_,
+                      &ring_.writer, &features_}};
   SwitchToken token_{&lock_, &features_};
   FakeUser user_{&lock_};
   CuptiOwnership ownership_{{&callbacks_, &activity_, &clock_, &contexts_, &captures_, &token_,

@@ -61,8 +61,8 @@ struct Guest {
   Captures captures{&clock, &helper_wake};
   Callbacks callbacks{&cupti, &features, &call_watch, &clock, &names, OnCuptiCallback};
   ActivityDecoder decoder{&names, &launch_names, &clock, &ring, &counters};
-  Activity activity{&cupti,      &driver,  &contexts, &captures, &clock,
-                    &call_watch, &decoder, &ring,     &features};
+  Activity activity{
+      {&cupti, &driver, &contexts, &captures, &clock, &call_watch, &decoder, &ring, &features}};
   Counters counters{&cupti,      &driver,      &names, &contexts, &captures,
                     &call_watch, &helper_wake, &ring,  &features};
   WantedConfigs wanted_configs;

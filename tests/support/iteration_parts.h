@@ -30,8 +30,8 @@ struct IterationParts {
   Captures captures{&clock, &helper};
   Callbacks callbacks{&cupti, &features, &call_watch, &clock, &names, nullptr};
   ActivityDecoder decoder{&names, &launch_names, &clock, writer, &counters};
-  Activity activity{&cupti,      &driver,  &contexts, &captures, &clock,
-                    &call_watch, &decoder, writer,    &features};
+  Activity activity{
+      {&cupti, &driver, &contexts, &captures, &clock, &call_watch, &decoder, writer, &features}};
   Counters counters{&cupti,      &driver, &names, &contexts, &captures,
                     &call_watch, &helper, writer, &features};
   WantedConfigs wanted_configs;
