@@ -7,13 +7,12 @@
 #include "injection/process/stand_down.h"
 #include "injection/version.h"
 
+namespace seqpoint::inject {
 namespace {
 
-using seqpoint::abi::Feature;
-using seqpoint::abi::Op;
-using seqpoint::inject::Call;
-using seqpoint::inject::g_guest;
-using seqpoint::inject::Guest;
+using abi::Feature;
+using abi::FeatureState;
+using abi::Op;
 
 constexpr uint32_t kMaxFeatures = 32;
 
@@ -31,13 +30,13 @@ void Tell(Guest* guest, Op op, const char* name, const int64_t* value, uint64_t 
   call.op = op;
   call.name = name;
   if (value != nullptr) {
-    call.flags = seqpoint::abi::kCallHasPayload;
+    call.flags = abi::kCallHasPayload;
     call.bytes = static_cast<uint64_t>(*value);
   }
   if (second_length > 0 && second_length <= UINT32_MAX) {
     call.grid_x = static_cast<uint32_t>(second_length);
   }
-  if (guest->host_times.load(std::memory_order_relaxed)) call.flags |= seqpoint::abi::kCallHostTime;
+  if (guest->host_times.load(std::memory_order_relaxed)) call.flags |= abi::kCallHostTime;
   call.begin_ns = at_ns;
   guest->router.OnCall(call);
 }
@@ -49,15 +48,18 @@ void TellFeatures(Guest* guest, uint32_t count, const char* const* names, const 
   }
 }
 
-void Report(Feature feature, int works, const char* message) {
+void Report(Feature feature, bool works, const char* message, uint32_t code = 0) {
   Guest* guest = g_guest;
   if (guest == nullptr || message == nullptr) return;
-  using seqpoint::abi::FeatureState;
-  guest->features.Report(feature, works != 0 ? FeatureState::kReady : FeatureState::kIgnored, 0,
-                         "%s", message);
+  guest->features.Report(feature, works ? FeatureState::kReady : FeatureState::kIgnored, code, "%s",
+                         message);
 }
 
 }  // namespace
+}  // namespace seqpoint::inject
+
+using namespace seqpoint;
+using namespace seqpoint::inject;
 
 extern "C" {
 
@@ -72,7 +74,7 @@ void seqpoint_forward(int training, uint32_t count, const char* const* names, co
   Guest* guest = g_guest;
   if (guest == nullptr) return;
   const uint64_t now_ns = TimeOf(guest, at_ns);
-  const char* kind = training != 0 ? seqpoint::abi::kForwardName : seqpoint::abi::kEvaluationName;
+  const char* kind = training != 0 ? abi::kForwardName : abi::kEvaluationName;
   Tell(guest, Op::kForward, kind, nullptr, now_ns);
   TellFeatures(guest, count, names, values, now_ns);
 }
@@ -89,15 +91,15 @@ void seqpoint_step(uint64_t at_ns) {
 }
 
 void seqpoint_describe(int works, const char* message) {
-  Report(Feature::kFramework, works, message);
+  Report(Feature::kFramework, works != 0, message);
 }
 void seqpoint_operators(int works, const char* message) {
-  Report(Feature::kOperators, works, message);
+  Report(Feature::kOperators, works != 0, message);
 }
 
 int seqpoint_wants_operators(int64_t length[2]) {
   Guest* guest = g_guest;
-  if (guest == nullptr || length == nullptr) return seqpoint::inject::MeasurementWindow::kNotWanted;
+  if (guest == nullptr || length == nullptr) return MeasurementWindow::kNotWanted;
   return guest->window.WantsOperators(length);
 }
 
@@ -107,28 +109,23 @@ void seqpoint_distort(void) {
 }
 
 void seqpoint_batches(int per_iteration, const char* message) {
-  Guest* guest = g_guest;
-  if (guest == nullptr || message == nullptr) return;
-  using namespace seqpoint::abi;
-  const uint32_t code = per_iteration < 0    ? kBatchUnknown
-                        : per_iteration == 1 ? kBatchOne
-                                             : kBatchEach;
-  guest->features.Report(Feature::kBatches,
-                         code == kBatchUnknown ? FeatureState::kIgnored : FeatureState::kReady,
-                         code, "%s", message);
+  const uint32_t code = per_iteration < 0    ? abi::kBatchUnknown
+                        : per_iteration == 1 ? abi::kBatchOne
+                                             : abi::kBatchEach;
+  Report(Feature::kBatches, code != abi::kBatchUnknown, message, code);
 }
 
 void seqpoint_rank(int rank, int world_size) {
   if (rank < 0 || world_size <= rank) return;
-  seqpoint::inject::SetRank(rank, world_size);
+  SetRank(rank, world_size);
   Guest* guest = g_guest;
   if (guest == nullptr || !guest->ring.active()) return;  // its Hello will say so
-  const seqpoint::abi::RankEvent event = {rank, world_size};
-  guest->ring.WriteEvent(seqpoint::abi::EventType::kRank, &event, sizeof(event), nullptr, 0);
+  const abi::RankEvent event = {rank, world_size};
+  guest->ring.WriteEvent(abi::EventType::kRank, &event, sizeof(event), nullptr, 0);
 }
 
-int seqpoint_stand_down(const char* holder) { return seqpoint::inject::StandDown(holder); }
-int seqpoint_come_back(void) { return seqpoint::inject::ComeBack(); }
+int seqpoint_stand_down(const char* holder) { return StandDown(holder); }
+int seqpoint_come_back(void) { return ComeBack(); }
 int seqpoint_active(void) { return g_guest != nullptr && g_guest->ring.active() ? 1 : 0; }
-const char* seqpoint_version(void) { return seqpoint::inject::kLibraryVersion; }
+const char* seqpoint_version(void) { return kLibraryVersion; }
 }
