@@ -112,21 +112,22 @@ class Matcher {
     kConfirmed,  // ... and it is training
     kStepped,    // the optimiser step came; the next candidate ends the iteration
   };
+  struct Value {
+    bool known;
+    int64_t value;
+  };
   struct Reading {
     uint32_t occurrences;  // of the pattern since the candidate; kCallCount: while it is open
-    bool seen;             // `value` was read since the candidate
-    bool kept_valid[2];
-    bool folded_valid;
-    int64_t value;
-    int64_t kept[2];  // read in the last confirmed micro-batch, and in the one before that
-    int64_t folded;   // over the micro-batches of the open iteration
+    Value last;            // read since the candidate
+    Value kept[2];         // read in the last confirmed micro-batch, and in the one before that
+    Value folded;          // over the micro-batches of the open iteration
   };
 
   bool Matches(const EventPattern& pattern, const MatchEvent& event) const;
   static constexpr uint32_t kUncounted = ~0u;
   static bool Take(const EventPattern& pattern, const MatchEvent& event, uint32_t* count);
   static bool Read(const LengthSource& source, const MatchEvent& event, int64_t* value);
-  static void Fold(uint8_t fold, int64_t value, Reading* reading);
+  static void Fold(uint8_t fold, int64_t value, Value* folded);
   uint32_t Evaluate(const MatchEvent& event);
   uint32_t OnStep();
   uint32_t OnCandidate();
@@ -276,19 +277,12 @@ inline uint32_t Matcher::EndMicroBatch() {
   for (uint32_t i = 0; i < 2; ++i) {
     const LengthSource& source = rule_.length[i];
     const Reading& reading = reading_[i];
-    bool known = i < rule_.length_count;
-    int64_t value = 0;
+    Value value = source.lag != 0 ? reading.kept[source.lag - 1] : reading.last;
     if (source.field == static_cast<uint8_t>(LengthField::kCallCount)) {
-      value = reading.occurrences;
-    } else if (source.lag != 0) {
-      known = known && reading.kept_valid[source.lag - 1];
-      value = reading.kept[source.lag - 1];
-    } else {
-      known = known && reading.seen;
-      value = reading.value;
+      value = {true, reading.occurrences};
     }
-    if (!known) continue;
-    ended.length[i] = value;
+    if (i >= rule_.length_count || !value.known) continue;
+    ended.length[i] = value.value;
     ended.valid |= 1u << i;
   }
   return kMatchedMicroLengths;
@@ -308,16 +302,14 @@ inline uint32_t Matcher::OnCandidate() {
     Reading& reading = reading_[i];
     if (training) {  // what an evaluation batch copied is not the next training batch
       reading.kept[1] = reading.kept[0];
-      reading.kept_valid[1] = reading.kept_valid[0];
-      reading.kept[0] = reading.value;
-      reading.kept_valid[0] = reading.seen;
+      reading.kept[0] = reading.last;
     }
-    reading.seen = false;
+    reading.last.known = false;
     reading.occurrences = 0;
-    if (!micro_batch) reading.folded_valid = false;
+    if (!micro_batch) reading.folded.known = false;
     const uint8_t lag = rule_.length[i].lag;
-    if (lag != 0 && reading.kept_valid[lag - 1]) {
-      Fold(rule_.length[i].fold, reading.kept[lag - 1], &reading);
+    if (lag != 0 && reading.kept[lag - 1].known) {
+      Fold(rule_.length[i].fold, reading.kept[lag - 1].value, &reading.folded);
     }
   }
   if (micro_batch) {
@@ -362,15 +354,12 @@ inline bool Matcher::Read(const LengthSource& source, const MatchEvent& event, i
   return true;
 }
 
-inline void Matcher::Fold(uint8_t fold, int64_t value, Reading* reading) {
-  if (!reading->folded_valid) {
-    reading->folded = value;
-    reading->folded_valid = true;
-    return;
-  }
-  if (fold == static_cast<uint8_t>(LengthFold::kSum) &&
-      __builtin_add_overflow(reading->folded, value, &reading->folded)) {
-    reading->folded = INT64_MAX;
+inline void Matcher::Fold(uint8_t fold, int64_t value, Value* folded) {
+  if (!folded->known) {
+    *folded = {true, value};
+  } else if (fold == static_cast<uint8_t>(LengthFold::kSum) &&
+             __builtin_add_overflow(folded->value, value, &folded->value)) {
+    folded->value = INT64_MAX;
   }
 }
 
@@ -383,14 +372,14 @@ inline bool Matcher::ReadLengths(const MatchEvent& event) {
     Reading& reading = reading_[i];
     if (source.field == static_cast<uint8_t>(LengthField::kCallCount)) {
       if (!open()) continue;
-      Fold(static_cast<uint8_t>(LengthFold::kSum), 1, &reading);
+      Fold(static_cast<uint8_t>(LengthFold::kSum), 1, &reading.folded);
       ++reading.occurrences;
       continue;  // known at the step, not before
     }
     if (reading.occurrences++ != source.ordinal) continue;
-    reading.seen = Read(source, event, &reading.value);
-    if (reading.seen && source.lag == 0 && open()) {
-      Fold(source.fold, reading.value, &reading);
+    reading.last.known = Read(source, event, &reading.last.value);
+    if (reading.last.known && source.lag == 0 && open()) {
+      Fold(source.fold, reading.last.value, &reading.folded);
       changed = true;
     }
   }
@@ -402,7 +391,7 @@ inline bool Matcher::LengthPending() const {
   for (uint32_t i = 0; i < rule_.length_count; ++i) {
     const LengthSource& source = rule_.length[i];
     if (source.lag == 0 && source.fold != static_cast<uint8_t>(LengthFold::kFirst) &&
-        source.field != static_cast<uint8_t>(LengthField::kCallCount) && !reading_[i].seen) {
+        source.field != static_cast<uint8_t>(LengthField::kCallCount) && !reading_[i].last.known) {
       return true;
     }
   }
@@ -412,8 +401,8 @@ inline bool Matcher::LengthPending() const {
 inline uint32_t Matcher::Lengths(int64_t length[2]) const {
   uint32_t valid = 0;
   for (uint32_t i = 0; i < 2; ++i) {
-    const bool known = i < rule_.length_count && reading_[i].folded_valid;
-    length[i] = known ? reading_[i].folded : 0;
+    const bool known = i < rule_.length_count && reading_[i].folded.known;
+    length[i] = known ? reading_[i].folded.value : 0;
     if (known) valid |= 1u << i;
   }
   return valid;
