@@ -8,22 +8,14 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "injection/ring/writer.h"
+
 namespace seqpoint::inject {
-namespace {
 
-uint64_t ClockNs(clockid_t clock) {
-  timespec now;
-  clock_gettime(clock, &now);
-  return static_cast<uint64_t>(now.tv_sec) * 1'000'000'000u + static_cast<uint64_t>(now.tv_nsec);
-}
-
-}  // namespace
-
-uint64_t RealNs() { return ClockNs(CLOCK_REALTIME); }
-uint64_t MonotonicNs() { return ClockNs(CLOCK_MONOTONIC); }
+uint64_t RealNs() { return injection::NowNs(CLOCK_REALTIME); }
+uint64_t MonotonicNs() { return injection::NowNs(CLOCK_MONOTONIC); }
 
 __thread ThreadState t_state;
 

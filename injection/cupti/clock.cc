@@ -1,7 +1,5 @@
 #include "injection/cupti/clock.h"
 
-#include <time.h>
-
 namespace seqpoint::inject {
 namespace {
 
@@ -31,10 +29,7 @@ Clock::Reading Clock::Read() const {
     reading.real = cupti_ns + kRealWithinNs >= before && cupti_ns <= real_ns + kRealWithinNs;
     if (real_ns >= before && real_ns - before <= kPairWithinNs) break;
   }
-  timespec raw;
-  clock_gettime(CLOCK_MONOTONIC_RAW, &raw);
-  const uint64_t raw_ns =
-      static_cast<uint64_t>(raw.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(raw.tv_nsec);
+  const uint64_t raw_ns = injection::NowNs(CLOCK_MONOTONIC_RAW);
   reading.far = Difference(cupti_ns, real_ns) >= kAnotherEpochNs;
   reading.raw = Difference(cupti_ns, raw_ns) < kRealWithinNs;
   return reading;

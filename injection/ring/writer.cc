@@ -9,7 +9,6 @@
 #include <sys/random.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <bit>
@@ -34,12 +33,6 @@ __attribute__((format(printf, 2, 3))) Status Fail(int error, const char* format,
   vsnprintf(status.message, sizeof status.message, format, arguments);
   va_end(arguments);
   return status;
-}
-
-uint64_t NowNs(clockid_t clock) {
-  timespec now;
-  clock_gettime(clock, &now);
-  return static_cast<uint64_t>(now.tv_sec) * 1000000000u + static_cast<uint64_t>(now.tv_nsec);
 }
 
 // Field 22 of /proc/self/stat; 0 when it cannot be read.

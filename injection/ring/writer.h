@@ -20,6 +20,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
+#include <time.h>
 
 #include "injection/abi/control.h"
 #include "injection/abi/hello.h"
@@ -27,6 +28,12 @@
 #include "injection/abi/ring.h"
 
 namespace seqpoint::injection {
+
+inline uint64_t NowNs(clockid_t clock) {
+  timespec now;
+  clock_gettime(clock, &now);
+  return static_cast<uint64_t>(now.tv_sec) * 1'000'000'000u + static_cast<uint64_t>(now.tv_nsec);
+}
 
 // Outcome of an operation: 0 or an errno value, and then a sentence with the way out.
 struct Status {
