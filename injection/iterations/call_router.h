@@ -9,7 +9,8 @@
 // Cost: at *learn* a call takes one clock read, one ring record and two atomic exchanges; at *mark*
 // only the operations that the rule names get here at all.
 //
-// Threading: any thread; CheckClock by the helper thread. Ownership: refers to the other parts.
+// Threading: any thread; CheckClock and ReportCost by the helper thread. Ownership: refers to the
+// other parts.
 #ifndef SEQPOINT_INJECTION_ITERATIONS_CALL_ROUTER_H_
 #define SEQPOINT_INJECTION_ITERATIONS_CALL_ROUTER_H_
 
@@ -23,7 +24,6 @@
 #include "injection/cupti/captures.h"
 #include "injection/cupti/contexts.h"
 #include "injection/cupti/switch_token.h"
-#include "injection/iterations/call_cost.h"
 #include "injection/iterations/control_mirror.h"
 #include "injection/iterations/iteration_events.h"
 #include "injection/iterations/level_switch.h"
@@ -44,7 +44,6 @@ class CallRouter {
     LevelSwitch* levels;
     const ControlMirror* control;
     SwitchToken* token;
-    CallCost* cost;
     Names* names;
     LaunchNames* launch_names;
     Contexts* contexts;
@@ -58,6 +57,9 @@ class CallRouter {
   void OnCall(const Call& call);
   // A blocking copy, already reported by OnCall, returned.
   void OnBlocked(const Call& call);
+  // Tells the daemon what watching has taken of the application's time so far, if it took more.
+  // `callback_ns`: of a call, without what is done with it.
+  void ReportCost(uint32_t callback_ns);
   // Looks whether the system's clock was set.
   void CheckClock();
   // The time of the open iteration is of no use: somebody slows it down.
@@ -73,6 +75,8 @@ class CallRouter {
 
   const Parts parts_;
   uint64_t polled_ns_ = 0;
+  uint64_t cuda_calls_[4] = {};  // by level: learn, mark, trace
+  uint64_t reported_calls_ = 0;  // watched ones, at the last ReportCost
 };
 
 }  // namespace seqpoint::inject
