@@ -52,7 +52,12 @@ NameRef Names::InternSlowly(const char* text, uint32_t capacity, AddressSlot* sl
     hash_slots_[probe] = id;
   }
   Entry* entry = &entries_[id];
-  if (!entry->announced) entry->announced = Announce(id);
+  if (!entry->announced) {
+    const size_t kept = strlen(entry->text);
+    const abi::NameEvent event = {id, static_cast<uint32_t>(kept), hash};
+    entry->announced =
+        ring_->WriteEvent(abi::EventType::kName, &event, sizeof(event), entry->text, kept);
+  }
   // A name that was not announced stays out of the fast path, so that it is announced later.
   // So does a name that was cut: its copy does not tell it from others.
   if (entry->announced && length < kMaxText) {
@@ -66,13 +71,6 @@ void Names::ForgetAddresses() {
   for (uint32_t i = 0; i < kAddressSlots; ++i) {
     address_slots_[i].store(0, std::memory_order_relaxed);
   }
-}
-
-bool Names::Announce(uint32_t id) {
-  const Entry& entry = entries_[id];
-  const size_t kept = strlen(entry.text);
-  const abi::NameEvent event = {id, static_cast<uint32_t>(kept), entry.hash};
-  return ring_->WriteEvent(abi::EventType::kName, &event, sizeof(event), entry.text, kept);
 }
 
 }  // namespace seqpoint::inject

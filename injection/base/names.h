@@ -65,7 +65,6 @@ class Names {
 
   NameRef Lookup(const char* text, size_t compared, uint32_t capacity);
   NameRef InternSlowly(const char* text, uint32_t capacity, AddressSlot* slot);
-  bool Announce(uint32_t id);
 
   injection::RingWriter* const ring_;
   AddressSlot address_slots_[kAddressSlots] = {};

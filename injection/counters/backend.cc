@@ -7,25 +7,25 @@ namespace seqpoint::inject {
 const char* CounterWayOut(uint32_t result) {
   switch (result) {
     case CUPTI_ERROR_INSUFFICIENT_PRIVILEGES:
-      return "load the nvidia module with NVreg_RestrictProfilingToAdminUsers=0, or run with "
+      return ": load the nvidia module with NVreg_RestrictProfilingToAdminUsers=0, or run with "
              "CAP_SYS_ADMIN (containers: --cap-add=SYS_ADMIN)";
     case CUPTI_ERROR_HARDWARE_BUSY:
-      return "another tool or another profiled job uses the GPU's counters; they are asked for "
+      return ": another tool or another profiled job uses the GPU's counters; they are asked for "
              "again, or stop it (DCGM: `dcgmi profile --pause`, or Nsight)";
     case CUPTI_ERROR_VIRTUALIZED_DEVICE_INSUFFICIENT_PRIVILEGES:
-      return "the vGPU's profiling plugin parameter must be enabled by the host's administrator";
+      return ": the vGPU's profiling plugin parameter must be enabled by the host's administrator";
     case CUPTI_ERROR_CONFIDENTIAL_COMPUTING_NOT_SUPPORTED:
-      return "GPU counters do not exist under confidential computing";
+      return ": GPU counters do not exist under confidential computing";
     case CUPTI_ERROR_MIG_DEVICE_NOT_SUPPORTED:
-      return "use a MIG instance with an exclusive compute instance, or the whole GPU";
+      return ": use a MIG instance with an exclusive compute instance, or the whole GPU";
     case CUPTI_ERROR_WSL_DEVICE_NOT_SUPPORTED:
-      return "GPU counters do not exist under WSL";
+      return ": GPU counters do not exist under WSL";
     case CUPTI_ERROR_OLD_PROFILER_API_INITIALIZED:
-      return "the program itself uses CUPTI's old profiler; stop that use";
+      return ": the program itself uses CUPTI's old profiler; stop that use";
     case CUPTI_ERROR_NOT_INITIALIZED:
-      return "libnvperf_host.so was not found in the folder of libcupti";
+      return ": libnvperf_host.so was not found in the folder of libcupti";
     default:
-      return nullptr;
+      return "";
   }
 }
 
@@ -57,10 +57,9 @@ uint32_t CounterBackend::CheckNumbers(const CounterConfig& config, const double*
 uint32_t ReportCounterFailure(const Cupti& cupti, Features* features, const char* function,
                               uint32_t result) {
   const char* way_out = CounterWayOut(result);
-  features->Report(abi::Feature::kCounters, abi::FeatureState::kFailed, result,
-                   "%s gave %u (%s)%s%s", function, result, cupti.ResultName(result),
-                   way_out != nullptr ? ": " : "; no counters are collected",
-                   way_out != nullptr ? way_out : "");
+  features->Report(abi::Feature::kCounters, abi::FeatureState::kFailed, result, "%s gave %u (%s)%s",
+                   function, result, cupti.ResultName(result),
+                   way_out[0] != '\0' ? way_out : "; no counters are collected");
   return result;
 }
 

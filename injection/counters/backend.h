@@ -42,7 +42,7 @@ struct CounterConfig {
   alignas(64) uint8_t image[kConfigImageBytes];
 };
 
-// What a person can do about a result, or null.
+// Behind ": ", what a person can do about a result; else empty.
 const char* CounterWayOut(uint32_t result);
 // Reports what a function of CUPTI answered, with the way out. Returns `result`.
 uint32_t ReportCounterFailure(const Cupti& cupti, Features* features, const char* function,
@@ -54,34 +54,30 @@ class CounterBackend {
   CounterBackend(const Cupti* cupti, Features* features, uint8_t* counter_image)
       : cupti_(cupti), features_(features), counter_image_(counter_image) {}
 
-  virtual CUpti_ProfilerType type() const { return CUPTI_PROFILER_TYPE_RANGE_PROFILER; }
+  virtual CUpti_ProfilerType type() const = 0;
   bool measures_ranges() const { return type() == CUPTI_PROFILER_TYPE_RANGE_PROFILER; }
-  virtual const char* words() const { return ""; }  // "range profiling"
+  virtual const char* words() const = 0;  // "range profiling"
   // Has CUPTI the functions?
-  virtual bool Exists() const { return false; }
-  virtual CUpti_Profiler_API api() const { return CUPTI_PROFILER_RANGE_PROFILING; }
+  virtual bool Exists() const = 0;
+  virtual CUpti_Profiler_API api() const = 0;
   // May this process collect? `image`: of what is available; null: only the bytes that it needs.
-  virtual uint32_t Probe(CUcontext, uint32_t device, uint8_t* image, size_t* bytes) {
-    return CUPTI_ERROR_NOT_SUPPORTED;
-  }
+  virtual uint32_t Probe(CUcontext, uint32_t device, uint8_t* image, size_t* bytes) = 0;
   // Has Probe's image metrics of the whole device (metric_scope.h)?
   virtual bool ImageHasDevice() const { return true; }
   // `usual_ns`: how long an iteration took last; 0: not known.
-  virtual uint32_t Open(CUcontext, CounterConfig* config, uint64_t usual_ns) {
-    return CUPTI_ERROR_NOT_SUPPORTED;
-  }
-  virtual uint32_t Close() { return CUPTI_ERROR_NOT_SUPPORTED; }
+  virtual uint32_t Open(CUcontext, CounterConfig* config, uint64_t usual_ns) = 0;
+  virtual uint32_t Close() = 0;
   virtual void Discard() {}
   // False: not yet, ask again. `values`: one for each metric, where the status is good.
-  virtual bool Decode(CounterConfig* config, double* values, uint32_t* status) { return true; }
+  virtual bool Decode(CounterConfig* config, double* values, uint32_t* status) = 0;
   // What a Decode that succeeded saw of its iteration; false: all of it, by ranges.
   virtual bool Sampled(abi::SampledEvent* seen) const { return false; }
   // Makes a Decode that waits give up; any thread.
-  virtual void Expire() {}
+  virtual void Expire() = 0;
   // Gives the hardware back.
-  virtual void Disable() {}
+  virtual void Disable() = 0;
   // CUPTI was ended: its objects are gone without a call of ours.
-  virtual void Forget() { context_ = nullptr; }
+  virtual void Forget() = 0;
 
   // Whose profiler is enabled; null: none.
   CUcontext context() const { return context_; }

@@ -154,12 +154,10 @@ uint32_t CounterConfigs::BuildConfig(CounterConfig* config, uint32_t* passes, Me
   memcpy(config->text, wanted.names, bytes);
   config->text[bytes] = '\0';
   config->count = 0;
-  for (char* at = config->text; *at != '\0' && config->count < kMaxMetrics;) {
-    char* end = strchr(at, '\n');
-    if (end != nullptr) *end = '\0';
-    if (*at != '\0') config->names[config->count++] = at;
-    if (end == nullptr) break;
-    at = end + 1;
+  char* rest = config->text;
+  for (char* name = nullptr;
+       config->count < kMaxMetrics && (name = strtok_r(rest, "\n", &rest)) != nullptr;) {
+    config->names[config->count++] = name;
   }
   if (config->count == 0) {
     message->Append("configuration %u names no metric", wanted.config_id);
@@ -205,10 +203,8 @@ uint32_t CounterConfigs::BuildConfig(CounterConfig* config, uint32_t* passes, Me
 
   uint32_t result = MakeHost(*config, &config->host);
   if (result != CUPTI_SUCCESS) {
-    const char* way_out = CounterWayOut(result);
-    message->Append("cuptiProfilerHostInitialize for %s gave %u (%s)%s%s", chip_, result,
-                    cupti_->ResultName(result), way_out != nullptr ? ": " : "",
-                    way_out != nullptr ? way_out : "");
+    message->Append("cuptiProfilerHostInitialize for %s gave %u (%s)%s", chip_, result,
+                    cupti_->ResultName(result), CounterWayOut(result));
     return result;
   }
   result = AddMetrics(config->host, config->names, config->count);

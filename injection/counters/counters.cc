@@ -46,10 +46,10 @@ bool Counters::OfKernels(uint16_t config_id) {
 uint32_t Counters::Open(CUcontext context, CUcontext known, uint16_t config_id, uint64_t usual_ns) {
   if (!Begin(State::kOpen)) return abi::kCountersAborted;  // the configurations just changed
   InsideScope inside;
-  const CurrentContext current(driver_, context, known);
+  const CurrentContext current(parts_.driver, context, known);
   active_ = configs_.Find(config_id);
   uint32_t result = CUPTI_ERROR_INVALID_PARAMETER;
-  const CallWatch::Scope watch(call_watch_, "the start of CUPTI's counters", true);
+  const CallWatch::Scope watch(parts_.call_watch, "the start of CUPTI's counters", true);
   if (active_ != nullptr && context != nullptr) result = Open(context, usual_ns);
   if (result == CUPTI_SUCCESS) {
     availability_.OnOpened();
@@ -72,8 +72,8 @@ uint32_t Counters::Close(CUcontext known) {
   const char* mixed_up = kernels_.listing() ? kernels_.End() : nullptr;
   if (gone_.load(std::memory_order_relaxed)) return abi::kCountersAborted;
   InsideScope inside;
-  const CurrentContext current(driver_, backend_->context(), known);
-  const CallWatch::Scope watch(call_watch_, "the end of CUPTI's counters", true);
+  const CurrentContext current(parts_.driver, backend_->context(), known);
+  const CallWatch::Scope watch(parts_.call_watch, "the end of CUPTI's counters", true);
   uint32_t result = backend_->Close();
   if (result != 0) availability_.OnFailure(result);
   if (result == 0 && mixed_up != nullptr) result = RefuseKernels(mixed_up);
@@ -84,16 +84,16 @@ uint32_t Counters::Close(CUcontext known) {
 // A graph will be launched again, and other reasons may come once.
 uint32_t Counters::RefuseKernels(const char* why) {
   const bool for_good = availability_.OnKernelsFailure(kernels_.saw_graph());
-  features_->Report(abi::Feature::kRoofline, abi::FeatureState::kFailed, 0,
-                    "counters of single kernels: %s%s", why,
-                    for_good ? "; none are collected in this process" : "");
+  parts_.features->Report(abi::Feature::kRoofline, abi::FeatureState::kFailed, 0,
+                          "counters of single kernels: %s%s", why,
+                          for_good ? "; none are collected in this process" : "");
   return abi::kCountersNotTold;
 }
 
 void Counters::Decode(const abi::CountersEvent& measured) {
   measured_ = measured;
   state_.store(State::kDecoding, std::memory_order_release);
-  helper_->Wake();
+  parts_.helper->Wake();
 }
 
 void Counters::Discard() {
@@ -109,12 +109,12 @@ bool Counters::Rest() {
   if (gone_.load(std::memory_order_relaxed)) return true;
   if (!Begin(State::kPreparing)) return false;
   const bool enabled = backend_->context() != nullptr;
-  const bool may = !enabled || captures_->BeginUnsafe();
+  const bool may = !enabled || parts_.captures->BeginUnsafe();
   if (enabled && may) {
     InsideScope inside;
-    const CurrentContext current(driver_, backend_->context());
+    const CurrentContext current(parts_.driver, backend_->context());
     backend_->Disable();
-    captures_->EndUnsafe();
+    parts_.captures->EndUnsafe();
   }
   state_.store(State::kIdle, std::memory_order_release);
   return may;
@@ -129,7 +129,7 @@ void Counters::Renew() {
   if (state_.load(std::memory_order_acquire) == State::kDecoding) {
     abi::CountersEvent event = measured_;
     event.status = abi::kCountersAborted;
-    ring_->WriteEvent(abi::EventType::kCounters, &event, sizeof(event));
+    parts_.ring->WriteEvent(abi::EventType::kCounters, &event, sizeof(event));
   }
   if (kernels_.listing()) kernels_.End();
   active_ = nullptr;
@@ -153,9 +153,10 @@ void Counters::ForgetContext(CUcontext context) {
   }
   // The decode is stuck; using its context afterwards would be worse than no more counters.
   GiveUp();
-  features_->Report(abi::Feature::kCounters, abi::FeatureState::kFailed, 0,
-                    "a context was destroyed while its counters were being decoded; no more are "
-                    "collected in this process");
+  parts_.features->Report(
+      abi::Feature::kCounters, abi::FeatureState::kFailed, 0,
+      "a context was destroyed while its counters were being decoded; no more are "
+      "collected in this process");
 }
 
 // --- Helper thread ------------------------------------------------------------------------------
@@ -163,9 +164,9 @@ void Counters::ForgetContext(CUcontext context) {
 bool Counters::DecodeClosed(bool last) {
   if (state_.load(std::memory_order_acquire) != State::kDecoding) return true;
   if (!gone_.load(std::memory_order_relaxed)) {
-    if (!captures_->BeginUnsafe()) return false;
+    if (!parts_.captures->BeginUnsafe()) return false;
     const bool decoded = DecodeNow(last);
-    captures_->EndUnsafe();
+    parts_.captures->EndUnsafe();
     if (!decoded) return false;
   }
   state_.store(State::kIdle, std::memory_order_release);
@@ -177,7 +178,7 @@ void Counters::Prepare(CUcontext context, WantedConfigs* wanted, bool may_ask) {
   wanted->CopyTo(&copy);
   if (copy.generation == generation_ || !Begin(State::kPreparing)) return;
   InsideScope inside;
-  if (may_ask && captures_->BeginUnsafe()) {
+  if (may_ask && parts_.captures->BeginUnsafe()) {
     // CUPTI may still read images of configurations, which change now.
     backend_->Disable();
     const bool samples = copy.backend == abi::CounterBackend::kPm;
@@ -185,7 +186,7 @@ void Counters::Prepare(CUcontext context, WantedConfigs* wanted, bool may_ask) {
     backend_ = samples ? static_cast<CounterBackend*>(&pm_) : &range_;
     configs_.UseBackend(backend_);
     const uint32_t target = configs_.PrepareTarget(context);
-    captures_->EndUnsafe();
+    parts_.captures->EndUnsafe();
     generation_ = copy.generation;
     availability_.Reset();
     configs_.Prepare(target, copy.configs);
@@ -196,8 +197,8 @@ void Counters::Prepare(CUcontext context, WantedConfigs* wanted, bool may_ask) {
 // False: the values are not there yet.
 bool Counters::DecodeNow(bool last) {
   InsideScope inside;
-  const CurrentContext current(driver_, backend_->context());
-  const CallWatch::Scope watch(call_watch_, "the decoding of CUPTI's counters", true);
+  const CurrentContext current(parts_.driver, backend_->context());
+  const CallWatch::Scope watch(parts_.call_watch, "the decoding of CUPTI's counters", true);
   double values[kMaxMetrics] = {};
   uint32_t status = abi::kCountersOk;
   if (active_->kernels) {
@@ -212,10 +213,10 @@ bool Counters::DecodeNow(bool last) {
   abi::SampledEvent sampled = {};
   if (status == abi::kCountersOk && backend_->Sampled(&sampled)) {
     sampled.iteration = event.iteration;
-    ring_->WriteEvent(abi::EventType::kSampled, &sampled, sizeof(sampled));
+    parts_.ring->WriteEvent(abi::EventType::kSampled, &sampled, sizeof(sampled));
   }
-  ring_->WriteEvent(abi::EventType::kCounters, &event, sizeof(event), values,
-                    event.count * sizeof(double));
+  parts_.ring->WriteEvent(abi::EventType::kCounters, &event, sizeof(event), values,
+                          event.count * sizeof(double));
   if (status == abi::kCountersOk) {
     availability_.OnSuccess();
   } else if (status != abi::kCountersNotTold) {
@@ -232,8 +233,8 @@ uint32_t Counters::DecodeKernels(double* sums) {
   if (status == abi::kCountersNotTold) availability_.OnKernelsFailure(false);
   if (status != 0) return status;
   if (availability_.OnKernelsSuccess()) {
-    features_->Report(abi::Feature::kRoofline, abi::FeatureState::kReady, 0,
-                      "counters of single kernels are collected again");
+    parts_.features->Report(abi::Feature::kRoofline, abi::FeatureState::kReady, 0,
+                            "counters of single kernels are collected again");
   }
   abi::KernelCountersEvent event = {};
   event.iteration = measured_.iteration;
@@ -247,8 +248,8 @@ uint32_t Counters::DecodeKernels(double* sums) {
     const KernelRanges::Kernel& kernel = kernels_.kernels()[i];
     event.name_id = kernel.name_id;
     event.launches = kernel.launches;
-    ring_->WriteEvent(abi::EventType::kKernelCounters, &event, sizeof(event), kernel.value,
-                      event.count * sizeof(double));
+    parts_.ring->WriteEvent(abi::EventType::kKernelCounters, &event, sizeof(event), kernel.value,
+                            event.count * sizeof(double));
     for (uint32_t value = 0; value < event.count; ++value) sums[value] += kernel.value[value];
   }
   return status;

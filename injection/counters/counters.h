@@ -47,17 +47,18 @@ namespace seqpoint::inject {
 
 class Counters final : public CallRecordListener {
  public:
-  Counters(const Cupti* cupti, const CudaDriver* driver, const Names* names, Contexts* contexts,
-           Captures* captures, CallWatch* call_watch, WakeWord* helper, injection::RingWriter* ring,
-           Features* features)
-      : cupti_(cupti),
-        driver_(driver),
-        captures_(captures),
-        call_watch_(call_watch),
-        helper_(helper),
-        ring_(ring),
-        features_(features),
-        configs_(cupti, driver, names, contexts, call_watch, ring, features, &range_) {}
+  struct Parts {  // that outlive it
+    const Cupti* cupti;
+    const CudaDriver* driver;
+    const Names* names;
+    Contexts* contexts;
+    Captures* captures;
+    CallWatch* call_watch;
+    WakeWord* helper;
+    injection::RingWriter* ring;
+    Features* features;
+  };
+  explicit Counters(const Parts& parts) : parts_(parts) {}
 
   // CUPTI is there: until now there are no counters.
   void Start() { gone_.store(false, std::memory_order_relaxed); }
@@ -117,20 +118,15 @@ class Counters final : public CallRecordListener {
   bool DecodeNow(bool last);
   uint32_t DecodeKernels(double* sums);
 
-  const Cupti* const cupti_;
-  const CudaDriver* const driver_;
-  Captures* const captures_;
-  CallWatch* const call_watch_;
-  WakeWord* const helper_;
-  injection::RingWriter* const ring_;
-  Features* const features_;
+  const Parts parts_;
   alignas(64) uint8_t counter_image_[kCounterImageBytes];  // of the backend that measures
-  RangeProfiler range_{cupti_, features_, counter_image_};
-  PmSampler pm_{cupti_, features_, counter_image_};
+  RangeProfiler range_{parts_.cupti, parts_.features, counter_image_};
+  PmSampler pm_{parts_.cupti, parts_.features, counter_image_};
   CounterBackend* backend_ = &range_;
   std::atomic<bool> samples_{false};  // backend_ is pm_
   KernelRanges kernels_;
-  CounterConfigs configs_;
+  CounterConfigs configs_{parts_.cupti,      parts_.driver, parts_.names,    parts_.contexts,
+                          parts_.call_watch, parts_.ring,   parts_.features, &range_};
   CounterAvailability availability_;
   std::atomic<State> state_{State::kIdle};
   std::atomic<bool> gone_{true};      // no CUPTI: before Start, or for ever

@@ -42,7 +42,7 @@ inline constexpr uint32_t kKindsOfTrace =
 
 class Activity {
  public:
-  struct Parts {
+  struct Parts {  // that outlive it
     const Cupti* cupti;
     const CudaDriver* driver;
     Contexts* contexts;

@@ -14,11 +14,11 @@ bool MeasurementBorders::CanBegin(uint16_t config_id) {
 }
 
 void MeasurementBorders::Open(CUcontext known) {
-  Measurement opened = {};
-  opened.begin_ns = parts_.clock->NowNs();
+  const uint64_t begin_ns = parts_.clock->NowNs();
+  ActivityDecoder::Seen seen = {};
   uint32_t status = 0;
   if (parts_.window->kind() == Kind::kTrace) {
-    opened.seen = parts_.activity->seen();
+    seen = parts_.activity->seen();
     parts_.activity->SetKindsOfWindow(parts_.watch->TraceKinds());
     if (!parts_.activity->traces()) {  // CUPTI refused, just now
       parts_.activity->SetKindsOfWindow(parts_.watch->applied_kinds());
@@ -32,10 +32,8 @@ void MeasurementBorders::Open(CUcontext known) {
     parts_.watch->WatchLaunches();
   const uint64_t end_ns = parts_.clock->NowNs();
   LockGuard lock(&parts_.state->lock);
-  opened.usual_ns = parts_.state->iteration_ns;
-  opened.stopped_ns = end_ns - opened.begin_ns;
-  parts_.window->OnOpened(opened);
-  parts_.state->held_ns += opened.stopped_ns;
+  parts_.window->OnOpened(begin_ns, end_ns, seen);
+  parts_.state->held_ns += end_ns - begin_ns;
   if (status == 0) return;
   parts_.window->OnRefused();
   ReportFailure(status);

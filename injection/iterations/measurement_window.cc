@@ -125,11 +125,12 @@ void MeasurementWindow::Abort() {
   open_ = {};
 }
 
-void MeasurementWindow::OnOpened(const Measurement& opened) {
-  open_.begin_ns = opened.begin_ns;
-  open_.usual_ns = opened.usual_ns;
-  open_.seen = opened.seen;
-  open_.stopped_ns = opened.stopped_ns;
+void MeasurementWindow::OnOpened(uint64_t begin_ns, uint64_t end_ns,
+                                 const ActivityDecoder::Seen& seen) {
+  open_.begin_ns = begin_ns;
+  open_.stopped_ns = end_ns - begin_ns;
+  open_.usual_ns = state_->iteration_ns;
+  open_.seen = seen;
 }
 
 void MeasurementWindow::OnRefused() {

@@ -28,7 +28,6 @@
 #include "injection/cupti/loader.h"
 #include "injection/cupti/ownership.h"
 #include "injection/cupti/switch_token.h"
-#include "injection/iterations/call_cost.h"
 #include "injection/iterations/call_router.h"
 #include "injection/iterations/control_mirror.h"
 #include "injection/iterations/handover.h"
@@ -63,8 +62,8 @@ struct Guest {
   ActivityDecoder decoder{&names, &launch_names, &clock, &ring, &counters};
   Activity activity{
       {&cupti, &driver, &contexts, &captures, &clock, &call_watch, &decoder, &ring, &features}};
-  Counters counters{&cupti,      &driver,      &names, &contexts, &captures,
-                    &call_watch, &helper_wake, &ring,  &features};
+  Counters counters{
+      {&cupti, &driver, &names, &contexts, &captures, &call_watch, &helper_wake, &ring, &features}};
   WantedConfigs wanted_configs;
 
   IterationState state;
@@ -84,8 +83,7 @@ struct Guest {
                       &captures, &clock, &helper_wake, &ring}};
   IterationEvents events{{&state, &window, &watch, &steps, &control, &token, &captures, &activity,
                           &counters, &clock, &ring}};
-  CallCost cost{&state, &ring};
-  CallRouter router{{&state, &events, &window, &steps, &levels, &control, &token, &cost, &names,
+  CallRouter router{{&state, &events, &window, &steps, &levels, &control, &token, &names,
                      &launch_names, &contexts, &captures, &counters.kernels(), &call_watch, &ring}};
   Helper helper{&helper_wake};
   char socket_path[128] = {};

@@ -3,6 +3,8 @@
 #include <errno.h>
 #include <signal.h>
 
+#include <algorithm>
+
 #include "injection/cupti/stand_down_requests.h"
 #include "injection/process/guest.h"
 
@@ -62,8 +64,7 @@ void* Helper::Run(void* self) {
 }
 
 uint64_t Helper::IntervalNs() const {
-  const uint64_t flush_ns = uint64_t{g_guest->control.flush_interval_ms()} * 1'000'000;
-  return flush_ns < kTickNs ? flush_ns : kTickNs;
+  return std::min(uint64_t{g_guest->control.flush_interval_ms()} * 1'000'000, kTickNs);
 }
 
 void Helper::Loop() {
@@ -92,7 +93,7 @@ void Helper::Loop() {
           callback_ns_ = guest->callbacks.MeasurePriceNs(guest->driver.DriverGetVersion);
         });
       }
-      guest->cost.Report(callback_ns_);
+      guest->router.ReportCost(callback_ns_);
       guest->steps.Report();
       if (!guest->ownership.StillOurs()) next_take_ns_ = 0;
       guest->activity.Check(guest->events.timed_events());
@@ -108,7 +109,7 @@ void Helper::Loop() {
   }
   // A program that ends within the first moments has perhaps not been introduced yet.
   if (next_connect_ns_ == 0) TalkToDaemon(1);
-  guest->cost.Report(callback_ns_);
+  guest->router.ReportCost(callback_ns_);
   guest->steps.Report();
   if (guest->contexts.Any() != nullptr) {
     // Samples wait for records that tell their iteration's time.
@@ -131,10 +132,9 @@ void Helper::ServeCounters(CUcontext context) {
 // Until the next flush. One slow flush says nothing (a machine that was busy, or stopped).
 uint64_t Helper::FlushPauseNs(uint64_t flush_ns) {
   const uint64_t wanted_ns = uint64_t{g_guest->control.flush_interval_ms()} * 1'000'000;
-  const uint64_t steady_ns = flush_ns < last_flush_ns_ ? flush_ns : last_flush_ns_;
+  const uint64_t steady_ns = std::min(flush_ns, last_flush_ns_);
   last_flush_ns_ = flush_ns;
-  uint64_t least_ns = steady_ns * kLeastFlushPause;
-  if (least_ns > kLongestFlushPauseNs) least_ns = kLongestFlushPauseNs;
+  const uint64_t least_ns = std::min(steady_ns * kLeastFlushPause, kLongestFlushPauseNs);
   if (least_ns > kNoticedFlushPauseNs) {
     g_guest->features.Report(
         abi::Feature::kActivity, abi::FeatureState::kReady, 0,
@@ -142,7 +142,7 @@ uint64_t Helper::FlushPauseNs(uint64_t flush_ns) {
         "iteration took is known later (CUPTI before 13.4 Update 1 becomes slow in long runs)",
         static_cast<unsigned>(kNoticedFlushPauseNs / kLeastFlushPause / 1'000'000));
   }
-  return wanted_ns > least_ns ? wanted_ns : least_ns;
+  return std::max(wanted_ns, least_ns);
 }
 
 void Helper::TalkToDaemon(uint64_t now_ns) {

@@ -9,6 +9,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <algorithm>
+
 #include "injection/base/identity.h"
 #include "injection/process/guest.h"
 #include "injection/process/nvtx.h"
@@ -23,6 +25,8 @@
 // pthread_atfork wants this name for the object that registers.
 extern "C" {
 __attribute__((visibility("hidden"))) void* __dso_handle = &__dso_handle;
+// The tables of abstract classes refer to it.
+__attribute__((visibility("hidden"))) void __cxa_pure_virtual() { __builtin_trap(); }
 __attribute__((visibility("default"))) int InitializeInjection(void);
 __attribute__((visibility("default"))) int InitializeInjectionNvtx2(
     NvtxGetExportTableFunc_t get_export_table);
@@ -157,10 +161,9 @@ injection::RingOptions WantedRing() {
   const unsigned long long bytes = strtoull(text, nullptr, 10);
   if (bytes == 0) return options;
   if (bytes <= 64 << 10) return injection::kSmallRing;
-  const unsigned long long chunks = bytes / options.chunk_bytes;
-  options.chunk_count = static_cast<uint32_t>(chunks == 0    ? 1
-                                              : chunks < 900 ? chunks
-                                                             : 900);  // 64 MiB with the lane
+  // At most 64 MiB with the lane.
+  options.chunk_count =
+      static_cast<uint32_t>(std::clamp(bytes / options.chunk_bytes, 1ull, 900ull));
   return options;
 }
 

@@ -32,8 +32,8 @@ struct IterationParts {
   ActivityDecoder decoder{&names, &launch_names, &clock, writer, &counters};
   Activity activity{
       {&cupti, &driver, &contexts, &captures, &clock, &call_watch, &decoder, writer, &features}};
-  Counters counters{&cupti,      &driver, &names, &contexts, &captures,
-                    &call_watch, &helper, writer, &features};
+  Counters counters{
+      {&cupti, &driver, &names, &contexts, &captures, &call_watch, &helper, writer, &features}};
   WantedConfigs wanted_configs;
   IterationState state;
   SwitchToken token{&state.lock, &features};
@@ -52,8 +52,7 @@ struct IterationParts {
                       &captures, &clock, &helper, writer}};
   IterationEvents events{{&state, &window, &watch, &steps, &control, &token, &captures, &activity,
                           &counters, &clock, writer}};
-  CallCost cost{&state, writer};
-  CallRouter router{{&state, &events, &window, &steps, &levels, &control, &token, &cost, &names,
+  CallRouter router{{&state, &events, &window, &steps, &levels, &control, &token, &names,
                      &launch_names, &contexts, &captures, &counters.kernels(), &call_watch,
                      writer}};
 };
