@@ -1,6 +1,6 @@
-// The control block: what the daemon wants of the process. Rule, level, metric configurations and
-// at most 256 plan entries, under a sequence lock. One writer (the daemon), one or more readers in
-// the process, who copy it whole at a boundary when `generation` changed. A reader that finds
+// The control block: what the daemon wants of the process. It holds the rule, the level, metric
+// configurations and at most 256 plan entries, under a sequence lock. The daemon writes it. Readers
+// in the process copy it whole at a boundary when `generation` has changed. A reader that finds
 // `sequence` odd three times keeps its old copy. A new daemon rewrites the whole block. Rules:
 // docs/internals/iteration-rules.md. Layout: docs/formats/shared-ring.md.
 #ifndef SEQPOINT_INJECTION_ABI_CONTROL_H_
@@ -24,23 +24,24 @@ enum class Level : uint8_t {
 // One event of the stream, as the matcher sees it.
 enum PatternMatch : uint8_t {
   kMatchName = 1,      // name_hash equal: abi::NameHash, for NVTX calls NameShape::hash
-  kMatchPrevious = 2,  // the watched event before it on any thread has op previous_op and, where
-                       // not 0, name previous_name_hash
+  kMatchPrevious = 2,  // the watched event before it, on any thread, has op previous_op and name
+                       // previous_name_hash (0: any name)
   kMatchBytes = 4,     // bytes equal
   kMatchStream = 8,    // stream equal
   kMatchNotPrevious = 16,   // like kMatchPrevious, negated
   kMatchBytesAtLeast = 32,  // bytes equal or greater
-  kMatchGrid = 64,          // of a launch: `bytes` is abi::PackGrid(x, y, z)
-  kMatchAnchored = 128,  // of a step with `every`: previous_name_hash, bytes and stream are names
-                         // (0: none) whose occurrences are known to be numbered `phase`
+  kMatchGrid = 64,          // a launch whose abi::PackGrid(x, y, z) is `bytes`
+  kMatchAnchored = 128,  // a step with `every`: previous_name_hash, bytes and stream are names (0:
+                         // none), and each of their occurrences has the number `phase`
 };
 struct EventPattern {
   uint8_t op;  // Op; 0: no pattern
   uint8_t match;
   uint8_t previous_op;
   uint8_t reserved;
-  uint32_t every;  // take each `every`-th occurrence (0 and 1: all); those of the boundary are
-  uint32_t phase;  // counted again after each step. `phase`: which one, from 0
+  uint32_t every;  // each `every`-th occurrence counts (0 and 1: all); a step begins the count of
+                   // boundaries again
+  uint32_t phase;  // which of them, from 0
   uint32_t start;  // kMatchAnchored: the number of the process' first occurrence
   uint64_t name_hash;
   uint64_t previous_name_hash;
@@ -48,7 +49,7 @@ struct EventPattern {
   uint64_t stream;
 };
 
-// Where a length is read.
+// The field of an event from which a length is read.
 enum class LengthField : uint8_t {
   kNone = 0,
   kBytes = 1,
@@ -70,8 +71,8 @@ struct LengthSource {
                       // candidate itself may be one
 };
 
-// What makes an iteration. Evaluated by abi::Matcher (matcher.h), in the library on live calls and
-// in the daemon on learn records: the same code, so both agree.
+// A rule says which events make an iteration. abi::Matcher (matcher.h) evaluates it, in the library
+// on live calls and in the daemon on learn records. Both run the same code and agree.
 struct Rule {
   uint32_t generation;   // 0: no rule
   uint32_t watched_ops;  // bit (1 << Op) for each op that must reach the matcher
@@ -87,8 +88,8 @@ struct Rule {
 // Measure iterations whose lengths lie in the box with configuration `config_id`, `quota` times.
 inline constexpr uint16_t kConfigNone = 0;
 inline constexpr uint16_t kConfigTrace = 1;  // full kernel trace instead of counters
-// The framework's adapter records the operators of an iteration with these lengths: nothing of the
-// library's. `quota` does not count; whoever records knows what is there already.
+// The framework's adapter, and not the library, records the operators of an iteration with these
+// lengths. `quota` does not count: the adapter knows what it has recorded.
 inline constexpr uint16_t kConfigOperators = UINT16_MAX;
 struct PlanEntry {
   int64_t low[2];   // inclusive
@@ -99,19 +100,17 @@ struct PlanEntry {
   uint64_t entry_id;  // stable over generations: an entry that stays keeps its count
 };
 
-// Which part of CUPTI counts: docs/using/counters.md.
+// The part of CUPTI that collects counters: docs/using/counters.md.
 enum class CounterBackend : uint8_t { kRange = 0, kPm = 1 };
 
-// What a value is a value of.
+// The work that a value belongs to.
 enum class Ranges : uint8_t {
   kIteration = 0,
-  kKernels = 1,  // of each kernel; CounterBackend::kRange only. Kernels run one after the other
+  kKernels = 1,  // each kernel; CounterBackend::kRange only. Kernels run one after the other
 };
 
 struct MetricConfig {
   uint16_t config_id;  // from 2; 0: unused
-  // One word of 16 bits until there were ranges: a library of that time finds its count wrong and
-  // refuses a configuration of kernels.
   uint8_t metric_count;
   uint8_t ranges;  // Ranges
   uint32_t text_bytes;
@@ -120,19 +119,19 @@ struct MetricConfig {
 
 inline constexpr uint32_t kMaxPlanEntries = 256;
 inline constexpr uint32_t kMaxConfigs = 12;
-inline constexpr uint32_t kMaxKernelMetrics = 16;  // of a configuration of kernels
+inline constexpr uint32_t kMaxKernelMetrics = 16;  // in a configuration of kernels
 
 struct Control {
   uint32_t generation;         // raised with every rewrite
   uint8_t level;               // Level wanted
   uint8_t counter_backend;     // CounterBackend
-  uint16_t overhead_permille;  // of the time that stops may take; 0: 10
+  uint16_t overhead_permille;  // share of the time that stops may take; 0: 10
   uint32_t plan_count;
   uint32_t config_count;
   uint32_t flush_interval_ms;
-  uint32_t
-      measurement_cap;  // over the process' life; at this count no measurement starts. The daemon
-                        // may be slow: the cap holds whatever plan the process still has
+  // Measurements in the process' life: at this count no further one starts. It holds for any plan
+  // that the process still has when the daemon is slow.
+  uint32_t measurement_cap;
   Rule rule;
   MetricConfig config[kMaxConfigs];
   PlanEntry plan[kMaxPlanEntries];
@@ -142,7 +141,7 @@ struct alignas(64) ControlBlock {
   uint64_t sequence;    // odd while the daemon writes
   uint32_t generation;  // copy of control.generation, readable without the lock
   uint32_t reserved;
-  uint64_t heartbeat_ns;  // CLOCK_MONOTONIC of the daemon's last sign of life
+  uint64_t heartbeat_ns;  // CLOCK_MONOTONIC at the daemon's last sign of life
   alignas(64) Control control;
 };
 

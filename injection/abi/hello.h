@@ -1,5 +1,5 @@
 // What crosses inject.sock (SOCK_SEQPACKET). The process sends Hello with the ring's memfd
-// (SCM_RIGHTS), the daemon answers Welcome; the connection then stays open and its end tells each
+// (SCM_RIGHTS), and the daemon answers Welcome. The connection then stays open: its end tells each
 // side that the other is gone. docs/formats/shared-ring.md, section "Handing over".
 #ifndef SEQPOINT_INJECTION_ABI_HELLO_H_
 #define SEQPOINT_INJECTION_ABI_HELLO_H_
@@ -25,7 +25,7 @@ struct Welcome {
   uint64_t magic;
   uint32_t abi_version;
   uint32_t status;      // 0: accepted; else an errno value
-  uint32_t text_bytes;  // a sentence follows when status != 0
+  uint32_t text_bytes;  // a message follows when status != 0
   uint32_t reserved;
 };
 

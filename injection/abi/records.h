@@ -1,5 +1,5 @@
-// The records that travel through the ring. Data records are 64 bytes each and go into chunks;
-// event records have a payload of any size up to a few KiB and go through the event lane. Times are
+// The records that travel through the ring. A data record has 64 bytes and goes into a chunk. An
+// event record has a payload of up to a few KiB and goes through the event lane. Times are
 // nanoseconds of the process' CUPTI clock. Layout: docs/formats/shared-ring.md.
 #ifndef SEQPOINT_INJECTION_ABI_RECORDS_H_
 #define SEQPOINT_INJECTION_ABI_RECORDS_H_
@@ -8,7 +8,7 @@
 
 namespace seqpoint::abi {
 
-// What the application asked of CUDA. Values are stored and sent: never renumber.
+// An operation that the application asked CUDA for. Values are stored and sent: never renumber.
 enum class Op : uint8_t {
   kNone = 0,
   kLaunch = 1,  // kernel launch, driver level
@@ -18,22 +18,23 @@ enum class Op : uint8_t {
   kCopyOther = 5,  // peer, host to host, or direction unknown (unified addressing)
   kMemset = 6,
   kGraphLaunch = 7,
-  kStreamSync = 8,    // host blocks
-  kEventSync = 9,     // host blocks
-  kContextSync = 10,  // host blocks
+  kStreamSync = 8,    // the host blocks
+  kEventSync = 9,     // the host blocks
+  kContextSync = 10,  // the host blocks
   kEventRecord = 11,
   kStreamWait = 12,
   kNvtxPush = 13,  // name = range name
   kNvtxPop = 14,
   kNvtxMark = 15,
   kMark = 16,  // seqpoint_iteration_begin(length): bytes = length
-  // What a framework adapter tells (seqpoint_forward, seqpoint_step).
+  // A framework adapter reports these (seqpoint_forward, seqpoint_step).
   kForward = 17,  // the root module is called; name kForwardName or kEvaluationName
-  kFeature = 18,  // a number known at the forward before it; name = what it is, bytes = the number
+  kFeature = 18,  // a number that was known at the forward before it; name = its name, bytes = its
+                  // value
   kStep = 19,     // the optimiser step of an iteration is over
   kCount
 };
-// Of a set of operations.
+// The operation in a set of operations.
 constexpr uint32_t OpBit(Op op) { return 1u << static_cast<uint32_t>(op); }
 
 enum class DataType : uint16_t {
@@ -48,14 +49,14 @@ enum class DataType : uint16_t {
   kCount
 };
 
-// Level *learn*: one call, in call order over all threads.
+// One call, at level *learn*. The calls of all threads have one order.
 struct CallRecord {
   uint16_t type;      // DataType::kCall
   uint8_t op;         // Op
   uint8_t flags;      // CallFlags
   uint32_t name_id;   // kernel, NVTX or graph name; 0: none. See NameEvent
   uint64_t sequence;  // consecutive over all tried calls of the process: a gap is a known loss
-  uint64_t api_ns;    // call entered
+  uint64_t api_ns;    // when the call was entered
   uint32_t grid_x;
   uint16_t grid_y;
   uint16_t grid_z;
@@ -68,15 +69,15 @@ struct CallRecord {
 };
 enum CallFlags : uint8_t {
   kCallHasPayload = 1,  // `bytes` of an NVTX call is valid
-  kCallHostTime = 2,    // no GPU works behind the program's back: api_ns is the time of the work
-  kCallAfterHole = 4,   // before it, nothing was watched for a while
-  kCallNoEnd = 8,       // a wait behind which the GPU's work need not be done
+  kCallHostTime = 2,    // there is no GPU: api_ns is the time of the work
+  kCallAfterHole = 4,   // the first one after a time in which nothing was watched
+  kCallNoEnd = 8,       // a wait that may return before the GPU's work is done
 };
-inline constexpr char kForwardName[] = "forward";        // of a training batch
+inline constexpr char kForwardName[] = "forward";        // a training batch
 inline constexpr char kEvaluationName[] = "evaluation";  // without gradients
 
-// Level *trace* (and the clock event at *mark*): one unit of GPU work, from a CUPTI activity
-// record.
+// One unit of the GPU's work at level *trace*, from a CUPTI activity record. At *mark* only the
+// clock event has one.
 struct KernelRecord {
   uint16_t type;  // DataType::kKernel
   uint16_t device;
@@ -93,7 +94,7 @@ struct KernelRecord {
   uint32_t static_shared_bytes;
   uint32_t dynamic_shared_bytes;
 };
-struct CopyRecord {  // also memset: `kind` is 0 there
+struct CopyRecord {  // also for memset, where `kind` is 0
   uint16_t type;     // DataType::kCopy or kMemset
   uint16_t device;
   uint8_t kind;  // CUpti_ActivityMemcpyKind
@@ -106,15 +107,15 @@ struct CopyRecord {  // also memset: `kind` is 0 there
   uint32_t graph_id;
   uint64_t reserved2[2];
 };
-struct ApiRecord {  // RUNTIME/DRIVER kinds: the CPU side of a call
+struct ApiRecord {  // RUNTIME and DRIVER kinds: a call, seen from the CPU
   uint16_t type;    // DataType::kApi
   uint16_t reserved;
   uint32_t cbid;
   uint64_t start_ns, end_ns;
   uint32_t correlation_id;
   uint32_t thread_id;
-  uint8_t op;      // Op, of a watched driver call; else 0
-  uint8_t blocks;  // 1: by its name it returns when the GPU is done
+  uint8_t op;      // Op of a watched driver call; else 0
+  uint8_t blocks;  // 1: by its name, it returns when the GPU is done
   uint8_t reserved2[30];
 };
 struct SyncRecord {
@@ -175,46 +176,48 @@ enum class EventType : uint16_t {
   kCount
 };
 
-// A name gets a dense id, from 1, the first time the process meets it; sent before its first use.
+// A name gets a dense id, from 1, when the process first meets it. The event comes before the first
+// record with this id.
 struct NameEvent {
   uint32_t name_id;
-  uint32_t length;     // bytes of text that follow; longer names are cut at 4,096
+  uint32_t length;     // bytes of text that follow; a longer name is cut at 4,096
   uint64_t name_hash;  // FNV-1a 64 of the whole name: the same in every process
   // char text[length];
 };
 
-// A candidate for the begin of iteration `iteration` (0-based, counted by the matcher). Several may
-// carry the same number (an evaluation batch looks like a training batch until the step): the last
-// one before StepEvent{iteration} is the begin; the first one after it ends the iteration. A rule
-// without a step pattern confirms at once (kConfirmed).
+// A candidate for the start of iteration `iteration`, which the matcher counts from 0. Several may
+// have the same number, because an evaluation batch looks like a training batch until the step. The
+// last one before StepEvent{iteration} is the start. The first one after it ends the iteration. A
+// rule without a step pattern confirms at once (kConfirmed).
 struct BoundaryEvent {
   uint64_t iteration;
   uint64_t api_ns;
-  uint64_t call_sequence;  // number of watched calls so far; at *learn*: CallRecord::sequence
+  uint64_t call_sequence;  // watched calls so far; at *learn*: CallRecord::sequence
   uint32_t correlation_id;
   uint32_t rule_generation;
   uint8_t level;  // Level, after the boundary
   uint8_t flags;  // BoundaryFlags
   uint16_t reserved;
-  uint32_t stopped_ns;  // how long this library held the application since the last boundary
+  uint32_t stopped_ns;  // how long the library held the application since the last boundary
 };
 enum BoundaryFlags : uint8_t {
   kConfirmed = 1,
-  kDistorted = 2,  // a window was switched at or inside the iteration before this boundary
+  kDistorted = 2,  // a window was switched in the iteration before this boundary, or at its start
   kHostTime = 4,   // kCallHostTime: the difference of two api_ns is the iteration's time
 };
 
-// The lengths of an iteration are known. Repeated (last one counts) while micro-batches add up.
+// The lengths of an iteration are known. While micro-batches add to them the event comes again, and
+// the last one counts.
 struct DecisionEvent {
   uint64_t iteration;
   uint64_t api_ns;
   int64_t length[2];
   uint32_t valid;      // bit i: length[i] was read
-  uint16_t config_id;  // measurement taken for this iteration; 0: none
+  uint16_t config_id;  // the measurement of this iteration; 0: none
   uint16_t reserved;
 };
 
-// The iteration's optimiser step was seen: it is a training iteration, its lengths are final.
+// The iteration's optimiser step was seen: it is a training iteration, and its lengths are final.
 struct StepEvent {
   uint64_t iteration;
   uint64_t api_ns;
@@ -223,7 +226,7 @@ struct StepEvent {
   uint32_t micro_batches;  // confirmed candidates in this iteration
 };
 
-// The activity record with this correlation id carries the GPU start stamp of the iteration.
+// The activity record with this correlation id has the iteration's start on the GPU.
 struct ClockEvent {
   uint64_t iteration;
   uint64_t api_ns;
@@ -231,53 +234,54 @@ struct ClockEvent {
   uint32_t reserved;
 };
 
-// Counters of one iteration, one one-pass configuration.
+// Counters of one iteration, by one configuration of one pass.
 struct CountersEvent {
   uint64_t iteration;
   int64_t length[2];
   uint16_t config_id;
   uint16_t count;       // values that follow, in the order of the configuration's metric list
   uint32_t status;      // 0: complete; else CUptiResult or CountersStatus
-  uint64_t stopped_ns;  // how long collecting held the application; its WindowEvent has it, too
+  uint64_t stopped_ns;  // how long the measurement held the application; as in its WindowEvent
   // double value[count];
 };
 enum CountersStatus : uint32_t {
   kCountersOk = 0,
-  kCountersDiscarded = 10001,  // the length was not the wanted one
+  kCountersDiscarded = 10001,  // the plan does not want the length
   kCountersRangeDropped = 10002,
-  kCountersAborted = 10003,  // evaluation, exit or a new plan in the middle
-  kCountersNotTold = 10004,  // of kernels: which range is which launch is not certain
+  kCountersAborted = 10003,    // evaluation, exit or a new plan came in the middle
+  kCountersAmbiguous = 10004,  // kernels: it is not certain which range is which launch
 };
 
-// How much of an iteration PM sampling saw; its CountersEvent comes right behind.
+// How much of an iteration PM sampling saw. The iteration's CountersEvent follows.
 struct SampledEvent {
   uint64_t iteration;
   uint64_t duration_ns;  // by the GPU's clock
-  // In samples. What is missing lies before sampling began, or was lost; for lost samples the
-  // values are scaled up.
+  // The time of all samples. The rest lies before sampling began, or its samples were lost. The
+  // values are scaled up for lost samples.
   uint64_t covered_ns;
-  // Of the samples that lie across an end of the iteration, which count by their share of time.
+  // The time of the samples that lie across an end of the iteration. They count by their share of
+  // time.
   uint64_t edge_ns;
 };
 
-// Of a configuration of kernels (Ranges::kKernels): the sums over the launches of one kernel in the
-// iteration. Those of an iteration come one after the other, and behind them its CountersEvent,
-// with the sums over all of them, and status 0: without it, or when `kernels` events did not come,
-// they are worth nothing.
+// The sums over the launches of one kernel in an iteration, by a configuration of kernels
+// (Ranges::kKernels). The events of an iteration follow each other. Its CountersEvent comes last,
+// with status 0 and the sums over all kernels. Without it, or with fewer than `kernels` events, the
+// values are worthless.
 struct KernelCountersEvent {
   uint64_t iteration;
   int64_t length[2];
   uint16_t config_id;
   uint16_t count;     // values that follow, in the order of the configuration's metric list
   uint32_t name_id;   // 0: the table of names was full
-  uint32_t launches;  // of this kernel that are in the sums
-  uint32_t kernels;   // names in the iteration: so many of these events
-  uint32_t missing;   // launches of the iteration, of any name, that found no room
+  uint32_t launches;  // of this kernel, in the sums
+  uint32_t kernels;   // different kernels in the iteration, each with its event
+  uint32_t missing;   // launches of any kernel in the iteration that found no room
   uint32_t reserved;
   // double value[count];
 };
 
-// An optional feature and what became of it, with a sentence a person can act on.
+// An optional feature.
 enum class Feature : uint16_t {
   kNone = 0,
   kCupti = 1,
@@ -291,7 +295,7 @@ enum class Feature : uint16_t {
   kExit = 9,
   kFramework = 10,
   kRoofline = 11,    // counters of single kernels
-  kBatches = 12,     // batches that an iteration takes; `code`: BatchesCode
+  kBatches = 12,     // how many batches an iteration takes; `code`: BatchesCode
   kEvaluation = 13,  // failed: some of what was counted as iterations may be evaluation
   kOperators = 14,   // recordings of the framework's operators
   kCount
@@ -303,25 +307,26 @@ enum class FeatureState : uint16_t {
   kFailed = 3,
   kIgnored = 4
 };
-// Of Feature::kBatches. Without such an event each forward pass takes a batch of its own.
+// The code of Feature::kBatches. Without such an event each forward pass takes a batch of its own.
 enum BatchesCode : uint32_t {
-  kBatchEach = 0,     // forward pass
-  kBatchOne = 1,      // an iteration takes one, whatever its forward passes
-  kBatchUnknown = 2,  // the sentence says why
+  kBatchEach = 0,     // each forward pass takes one
+  kBatchOne = 1,      // an iteration takes one, with any number of forward passes
+  kBatchUnknown = 2,  // the message says why
 };
+// What became of an optional feature, with a message that a person can act on.
 struct FeatureEvent {
   uint16_t feature;
   uint16_t state;
   uint32_t code;    // CUptiResult, errno or 0
   uint32_t length;  // bytes of text that follow
   uint32_t reserved;
-  // char sentence[length];
+  // char message[length];
 };
 
 // The library applied a rule or level of the control block.
 struct RuleEvent {
   uint64_t api_ns;
-  uint64_t call_sequence;  // CallRecord::sequence at which learning ended or began
+  uint64_t call_sequence;  // CallRecord::sequence at which learning ended or started
   uint64_t next_iteration;
   uint32_t rule_generation;
   uint8_t level;
@@ -329,7 +334,7 @@ struct RuleEvent {
 };
 
 // Something held the application: a switch of activity kinds, a trace window, a counter range.
-// [begin, end) in API time. Every stop is in exactly one of these.
+// Times are API times, and end_ns is exclusive. Every stop is in exactly one of these events.
 struct WindowEvent {
   uint64_t begin_ns, end_ns;
   uint64_t iteration;
@@ -339,19 +344,19 @@ struct WindowEvent {
   uint8_t reserved[6];
 };
 enum WindowFlags : uint8_t {
-  kWindowGivenUp = 1,  // a measurement that came to nothing: what it recorded is not an iteration
+  kWindowGivenUp = 1,  // the measurement failed: its records are not those of an iteration
 };
 
-// The system's clock (CLOCK_REALTIME) was set by `by_ns`: between the watched calls
-// `first_call` and `last_call` (BoundaryEvent::call_sequence). Times on either side of it cannot be
-// compared.
+// The system's clock (CLOCK_REALTIME) was set by `by_ns` between the watched calls `first_call` and
+// `last_call` (BoundaryEvent::call_sequence). Times before it cannot be compared with times after
+// it.
 struct ClockStepEvent {
-  uint64_t real_ns, monotonic_ns;  // when it was noticed, by the clock as it is now
+  uint64_t real_ns, monotonic_ns;  // when it was noticed, by the clocks after the change
   int64_t by_ns;                   // negative: it was set back
   uint64_t first_call, last_call;
 };
 
-struct SyncEvent {     // a call that waited for work of the GPU returned
+struct SyncEvent {     // a call that waited for the GPU's work returned
   uint64_t iteration;  // the open one
   uint64_t begin_ns, end_ns;
   uint8_t op;
@@ -361,13 +366,14 @@ struct SyncEvent {     // a call that waited for work of the GPU returned
 // What became of a configuration of the control block.
 struct ConfigEvent {
   uint16_t config_id;
-  uint16_t passes;  // as the host library counts; only 1 is accepted
+  uint16_t passes;  // as CUPTI counts them; only 1 is accepted
   uint32_t status;  // 0: ready; else CUptiResult
-  uint32_t length;  // bytes of the sentence that follows
+  uint32_t length;  // bytes of the message that follows
   uint32_t reserved;
 };
 
-// A GPU on which the process has a context. Sent again when more is known; the last one counts.
+// A GPU on which the process has a context. The event comes again when more is known, and the last
+// one counts.
 struct DeviceEvent {
   uint16_t device;  // the driver's ordinal
   uint16_t compute_major, compute_minor;
@@ -375,12 +381,12 @@ struct DeviceEvent {
   uint32_t multiprocessors;
   uint32_t length;  // bytes of the name that follows
   uint64_t memory_bytes;
-  char chip[16];  // as the counters' library calls it ("GH100"), padded with 0; empty: not known
+  char chip[16];  // CUPTI's name of the chip ("GH100"), padded with 0; empty: not known
   // char name[length];
 };
 
-// A micro-batch is over. Of rules whose lengths are sums over micro-batches: what this one added,
-// each before the step that ends the iteration.
+// A micro-batch is over: what it added to the lengths. Rules whose lengths are sums over
+// micro-batches have these events. They come before the step that ends the iteration.
 struct MicroBatchEvent {
   uint64_t iteration;
   int64_t length[2];
@@ -388,24 +394,25 @@ struct MicroBatchEvent {
   uint32_t index;  // in the iteration, from 0
 };
 
-// What watching the program's calls has taken of its time so far: about once a second while it
-// grows. An estimate: `callback_ns`, the way through CUPTI in and out, is measured once in the
-// process, and what the library itself does with a call is known from its benchmark.
+// What watching the program's calls has taken of its time so far. The event comes about once a
+// second while that grows. It is an estimate: `callback_ns`, the cost of a callback in CUPTI
+// itself, is measured once in the process, and the cost of a call in the library is known from its
+// benchmark.
 struct CostEvent {
-  uint64_t calls[4];  // that were watched, by Level: learn, mark, trace; [0] is not used
+  uint64_t calls[4];  // watched ones, by Level: learn, mark, trace; [0] is not used
   uint64_t spent_ns[4];
   uint32_t callback_ns;  // 0: not measured yet
   uint32_t reserved;
 };
 
-// The rank of the process, learned after its Hello (torch.distributed).
+// The rank of the process, where it was learned after the Hello (torch.distributed).
 struct RankEvent {
   int32_t rank;
   int32_t world_size;
 };
 
-// The program asked the library to leave CUPTI to another profiler (end_ns 0), or CUPTI was taken
-// again (the same begin_ns). In between the program's CUDA calls are not seen.
+// The library left CUPTI to another profiler (end_ns is 0), or has taken it again (begin_ns is the
+// same). In between, the program's CUDA calls are not seen.
 struct StandDownEvent {
   uint64_t begin_ns, end_ns;
   uint64_t iteration;  // the open one

@@ -4,8 +4,8 @@
 //
 //   * Writes are atomic per record: a reader sees a record whole or not at all.
 //   * A full ring drops and counts; a writer never waits.
-//   * Each writing thread fills its own chunk; a thread killed half way costs its unfinished
-//   record.
+//   * Each writing thread fills its own chunk. A thread that is killed half way loses its
+//     unfinished record only.
 //   * THE OTHER SIDE MAY CHANGE THIS MEMORY AT ANY TIME. Copy first, then check, then use the copy.
 //
 // Plain fixed-size structs, little endian, no pointers. Shared words are accessed through
@@ -20,9 +20,9 @@
 namespace seqpoint::abi {
 
 inline constexpr uint64_t kRingMagic = 0x31474E5250514553ull;  // "SEQPRNG1"
-// Raised on every incompatible change of anything under injection/abi. Both sides refuse another
-// value with a sentence that names both.
-inline constexpr uint32_t kAbiVersion = 2;
+// Raised on every incompatible change of anything under injection/abi. Each side refuses another
+// value with a message that names both.
+inline constexpr uint32_t kAbiVersion = 1;
 
 inline constexpr uint32_t kSlotBytes = 64;
 inline constexpr uint32_t kDefaultChunkBytes = 64 * 1024;

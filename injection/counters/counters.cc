@@ -87,7 +87,7 @@ uint32_t Counters::RefuseKernels(const char* why) {
   parts_.features->Report(abi::Feature::kRoofline, abi::FeatureState::kFailed, 0,
                           "counters of single kernels: %s%s", why,
                           for_good ? "; none are collected in this process" : "");
-  return abi::kCountersNotTold;
+  return abi::kCountersAmbiguous;
 }
 
 void Counters::Decode(const abi::CountersEvent& measured) {
@@ -219,7 +219,7 @@ bool Counters::DecodeNow(bool last) {
                           event.count * sizeof(double));
   if (status == abi::kCountersOk) {
     availability_.OnSuccess();
-  } else if (status != abi::kCountersNotTold) {
+  } else if (status != abi::kCountersAmbiguous) {
     availability_.OnFailure(status);
   }
   active_ = nullptr;
@@ -230,7 +230,7 @@ bool Counters::DecodeNow(bool last) {
 uint32_t Counters::DecodeKernels(double* sums) {
   uint32_t missing = 0;
   const uint32_t status = range_.DecodeKernels(active_, &kernels_, &missing);
-  if (status == abi::kCountersNotTold) availability_.OnKernelsFailure(false);
+  if (status == abi::kCountersAmbiguous) availability_.OnKernelsFailure(false);
   if (status != 0) return status;
   if (availability_.OnKernelsSuccess()) {
     parts_.features->Report(abi::Feature::kRoofline, abi::FeatureState::kReady, 0,

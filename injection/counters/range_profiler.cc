@@ -185,7 +185,7 @@ uint32_t RangeProfiler::DecodeKernels(CounterConfig* config, KernelRanges* kerne
                       "a measured iteration launched %u kernels and CUPTI measured %zu: which "
                       "values are whose is not certain, and they are not used",
                       kernels->launches(), ranges + dropped);
-    return abi::kCountersNotTold;
+    return abi::kCountersAmbiguous;
   }
   if (dropped != 0) {
     features_->Report(abi::Feature::kRoofline, abi::FeatureState::kReady, 0,

@@ -46,7 +46,7 @@ void MeasurementBorders::Close(CUcontext known) {
   uint32_t status = abi::kCountersOk;
   if (!closing->stepped) status = abi::kCountersAborted;
   if (closing->unwanted) status = abi::kCountersDiscarded;
-  if (closing->captured) status = abi::kCountersNotTold;
+  if (closing->captured) status = abi::kCountersAmbiguous;
   uint32_t closed = 0;
   if (closing->kind == Kind::kTrace) {
     parts_.activity->SetKindsOfWindow(parts_.watch->applied_kinds());

@@ -567,7 +567,7 @@ TEST_F(InjectTest, KernelsInsideGraphsAreNotTakenForOthers) {
   // It is tried once, and other counters go on.
   int given_up = 0, complete = 0;
   for (const CountersResult& counters : process().counters) {
-    given_up += counters.event.status == abi::kCountersNotTold;
+    given_up += counters.event.status == abi::kCountersAmbiguous;
     complete += counters.event.config_id == 2 && counters.event.status == 0;
   }
   EXPECT_EQ(given_up, 1);
@@ -584,7 +584,7 @@ TEST_F(InjectTest, ACaptureEndsTheMeasurementOfKernels) {
   EXPECT_THAT(process().kernel_counters, IsEmpty());
   EXPECT_THAT(process().counters, Not(IsEmpty()));
   for (const CountersResult& counters : process().counters) {
-    EXPECT_EQ(counters.event.status, static_cast<uint32_t>(abi::kCountersNotTold));
+    EXPECT_EQ(counters.event.status, static_cast<uint32_t>(abi::kCountersAmbiguous));
   }
   EXPECT_THAT(process().Message(abi::Feature::kRoofline), HasSubstr("a stream capture began"));
 }
