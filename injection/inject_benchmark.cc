@@ -1,4 +1,4 @@
-// What the injected library costs in the process. The callback is called directly, the way CUPTI
+// The cost of the injected library in the process. The callback is called directly, the way CUPTI
 // calls it, so the figures are the library's own.
 //
 //   BM_CallbackLearn      a launch at level learn: clock, name, ring record

@@ -1,4 +1,4 @@
-// What crosses inject.sock (SOCK_SEQPACKET). The process sends Hello with the ring's memfd
+// The messages on inject.sock (SOCK_SEQPACKET). The process sends Hello with the ring's memfd
 // (SCM_RIGHTS), and the daemon answers Welcome. The connection then stays open: its end tells each
 // side that the other is gone. docs/formats/shared-ring.md, section "Handing over".
 #ifndef SEQPOINT_INJECTION_ABI_HELLO_H_

@@ -313,7 +313,7 @@ enum BatchesCode : uint32_t {
   kBatchOne = 1,      // an iteration takes one, with any number of forward passes
   kBatchUnknown = 2,  // the message says why
 };
-// What became of an optional feature, with a message that a person can act on.
+// The outcome of an optional feature, with a message that a person can act on.
 struct FeatureEvent {
   uint16_t feature;
   uint16_t state;
@@ -363,7 +363,7 @@ struct SyncEvent {     // a call that waited for the GPU's work returned
   uint8_t reserved[7];
 };
 
-// What became of a configuration of the control block.
+// The outcome of a configuration of the control block.
 struct ConfigEvent {
   uint16_t config_id;
   uint16_t passes;  // as CUPTI counts them; only 1 is accepted
@@ -394,7 +394,7 @@ struct MicroBatchEvent {
   uint32_t index;  // in the iteration, from 0
 };
 
-// What watching the program's calls has taken of its time so far. The event comes about once a
+// The time that watching the program's calls has cost it so far. The event comes about once a
 // second while that grows. It is an estimate: `callback_ns`, the cost of a callback in CUPTI
 // itself, is measured once in the process, and the cost of a call in the library is known from its
 // benchmark.

@@ -34,8 +34,8 @@ const char* FirstOf(std::initializer_list<const char*> variables) {
   return nullptr;
 }
 
-// Of the first variable that is set; the fallback where none is, or it is no number that a rank can
-// be.
+// The number in the first variable that is set. The fallback, where none is set or the number
+// cannot be a rank.
 int NumberOf(std::initializer_list<const char*> variables, int fallback) {
   const char* text = FirstOf(variables);
   if (text == nullptr) return fallback;

@@ -19,7 +19,7 @@ using HelloText = Text<abi::kMaxHelloText>;
 // them, else 0, 1, 0.
 void BuildHelloText(uint32_t cupti_version, int driver_version, HelloText* text);
 
-// What the program itself knows of its place among the ranks. Negative: nothing.
+// The rank and the number of ranks, where the program itself knows them. Negative: it does not.
 void SetRank(int rank, int world_size);
 // As SetRank said, else as BuildHelloText found it; 1 before.
 int WorldSize();

@@ -58,8 +58,8 @@ NameRef Names::InternSlowly(const char* text, uint32_t capacity, AddressSlot* sl
     entry->announced =
         ring_->WriteEvent(abi::EventType::kName, &event, sizeof(event), entry->text, kept);
   }
-  // A name that was not announced stays out of the fast path, so that it is announced later.
-  // So does a name that was cut: its copy does not tell it from others.
+  // A name that was not announced stays out of the fast path, so that it is announced later. A name
+  // that was cut stays out, too: its copy does not distinguish it from others.
   if (entry->announced && length < kMaxText) {
     slot->store(reinterpret_cast<uint64_t>(text) << kIdBits | id, std::memory_order_release);
   }

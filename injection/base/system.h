@@ -1,5 +1,6 @@
-// What the injected library needs of the operating system: clocks, a lock, thread state, text.
-// Threading: every function and SpinLock may be used from any thread; none allocates or throws.
+// The operating system for the injected library: clocks, a lock, thread state, loaded objects,
+// text. Threading: every function and SpinLock may be used from any thread; none allocates or
+// throws.
 #ifndef SEQPOINT_INJECTION_BASE_SYSTEM_H_
 #define SEQPOINT_INJECTION_BASE_SYSTEM_H_
 

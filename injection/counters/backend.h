@@ -1,6 +1,6 @@
-// What collects the counters of one iteration: CUPTI's range profiler or its PM sampling. Counters
-// owns one of each, uses one at a time and does what they have in common: configurations, states,
-// events.
+// Collects the counters of one iteration: by CUPTI's range profiler or its PM sampling. Counters
+// owns one of each and uses one at a time. It does what both have in common: configurations,
+// states, events.
 //
 //   application's thread   Open (before the iteration's work), Close (after it), Discard
 //   helper thread          Probe, Decode (until it returns true), Disable
@@ -70,7 +70,7 @@ class CounterBackend {
   virtual void Discard() {}
   // False: not yet, ask again. `values`: one for each metric, where the status is good.
   virtual bool Decode(CounterConfig* config, double* values, uint32_t* status) = 0;
-  // What a Decode that succeeded saw of its iteration; false: all of it, by ranges.
+  // How much of its iteration a Decode saw that succeeded; false: all of it, by ranges.
   virtual bool Sampled(abi::SampledEvent* seen) const { return false; }
   // Makes a Decode that waits give up; any thread.
   virtual void Expire() = 0;
@@ -79,7 +79,7 @@ class CounterBackend {
   // CUPTI was ended: its objects are gone without a call of ours.
   virtual void Forget() = 0;
 
-  // Whose profiler is enabled; null: none.
+  // The context whose profiler is enabled; null: none.
   CUcontext context() const { return context_; }
 
  protected:

@@ -63,7 +63,7 @@ uint32_t Counters::Open(CUcontext context, CUcontext known, uint16_t config_id, 
 }
 
 uint32_t Counters::Open(CUcontext context, uint64_t usual_ns) {
-  // Of several contexts each has a profiler of its own; one is enabled at a time.
+  // Each context has a profiler of its own, and one of them is enabled at a time.
   if (backend_->context() != nullptr && backend_->context() != context) backend_->Disable();
   return backend_->Open(context, active_, usual_ns);
 }

@@ -74,7 +74,7 @@ class Counters final : public CallRecordListener {
   // `usual_ns`: how long the last iteration took; 0: not known.
   uint32_t Open(CUcontext context, CUcontext known, uint16_t config_id, uint64_t usual_ns);
   uint32_t Close(CUcontext known);
-  // Of a measured iteration: all but the values.
+  // Decodes the closed measurement on the helper thread. `measured`: its event without the values.
   void Decode(const abi::CountersEvent& measured);
   void Discard();
   // Gives the range profiler of a context back before the context goes; waits for a decode that is
@@ -92,7 +92,7 @@ class Counters final : public CallRecordListener {
   // CUPTI is gone: nothing is called any more.
   void GiveUp() { gone_.store(true, std::memory_order_relaxed); }
 
-  // What tells an iteration's time on the GPU; only PM sampling wants to know.
+  // PM sampling, which must be told where an iteration begins and ends on the GPU.
   PmSampler& pm() { return pm_; }
   bool samples() const { return samples_.load(std::memory_order_relaxed); }
   void OnCallRecord(uint32_t correlation_id, uint64_t start_ns) override {

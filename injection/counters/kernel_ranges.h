@@ -26,7 +26,7 @@ class KernelRanges {
   // More ranges in a pass were seen to be refused by CUPTI.
   static constexpr uint32_t kMaxRanges = 2000;
 
-  // What one kernel did in the iteration, summed over its launches.
+  // The counters of one kernel in the iteration, summed over its launches.
   struct Kernel {
     uint32_t name_id;  // 0: no name
     uint32_t launches;

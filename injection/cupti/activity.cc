@@ -29,7 +29,7 @@ bool MostLackTimes(const ActivityDecoder::Seen& before, const ActivityDecoder::S
 
 bool Activity::Init() {
   parts_.decoder->Begin();
-  // So that the thread ids of records are those of the system.
+  // The thread ids of records become those of the system.
   if (parts_.cupti->SetThreadIdType != nullptr) {
     parts_.cupti->SetThreadIdType(CUPTI_ACTIVITY_THREAD_ID_TYPE_SYSTEM);
   }

@@ -67,7 +67,7 @@ uint32_t ActivityDecoder::KernelName(const char* recorded, uint32_t correlation_
   return names_->InternKernel(recorded).id;
 }
 
-// What all records have. False: the times are invalid.
+// Fields of all records. False: the times are invalid.
 template <typename Record, typename Out>
 bool ActivityDecoder::Fill(const Record& in, DataType type, Out* out) {
   if (!Valid(in.start, in.end)) return false;
@@ -78,7 +78,7 @@ bool ActivityDecoder::Fill(const Record& in, DataType type, Out* out) {
   return true;
 }
 
-// What the GPU's work has in common.
+// Fields of all records of the GPU's work.
 template <typename Record, typename Out>
 bool ActivityDecoder::FillWork(const Record& in, DataType type, Out* out) {
   if (!Fill(in, type, out)) return false;

@@ -44,14 +44,14 @@ class ActivityDecoder {
   // Records are of times from now on.
   void Begin() { earliest_ns_.store(clock_->NowNs(), std::memory_order_relaxed); }
   void Decode(const CUpti_Activity* record);
-  // So many came, be they decoded or not.
+  // Records that came, decoded or not.
   void Count(uint64_t records) { records_.fetch_add(records, std::memory_order_relaxed); }
   // Before records are read: their times are within what CUPTI's clock has shown.
   void ReadClock();
   // Correlation ids of graph launches and their kernels are wrong from now on.
   void DistrustGraphIds() { graph_ids_wrong_.store(true, std::memory_order_relaxed); }
 
-  // So far.
+  // Records that came so far.
   struct Seen {
     uint64_t records, kernels, untimed_kernels;
   };
@@ -79,7 +79,7 @@ class ActivityDecoder {
   std::atomic<uint64_t> kernels_{0};
   std::atomic<uint64_t> untimed_kernels_{0};
   std::atomic<uint64_t> foreign_{0};
-  // What CUPTI's clock has shown. The system's may be set back, that of another tool is no reason.
+  // The range that CUPTI's clock has shown. The system's clock may be set back.
   std::atomic<uint64_t> earliest_ns_{UINT64_MAX};
   std::atomic<uint64_t> latest_ns_{0};
 };

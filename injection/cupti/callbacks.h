@@ -31,8 +31,8 @@ class Callbacks {
   // `report_holder`.
   uint32_t Subscribe(bool report_holder);
   void Unsubscribe();
-  // What a watched call takes longer for being watched, without what is done with it: measured on a
-  // harmless driver call. 0: cannot be told.
+  // By how much a call takes longer when it is watched, without the body of the callback. Measured
+  // on a harmless driver call. 0: not known.
   uint32_t MeasurePriceNs(decltype(&::cuDriverGetVersion) harmless);
   // Turns on exactly the callback ids of these operations (bit per abi::Op).
   void EnableOps(uint32_t ops);

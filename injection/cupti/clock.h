@@ -61,7 +61,7 @@ class Clock {
   injection::RingWriter* const ring_;  // for its kind of clock
   std::atomic<bool> foreign_{false};
   std::atomic<bool> changed_{false};
-  // Of the last TakeStep that read the clocks; 0: there was none.
+  // At the last TakeStep that read the clocks; 0: there was none.
   uint64_t step_monotonic_ns_ = 0, step_offset_ns_ = 0, step_call_ = 0;
   bool raw_ = false;  // CUPTI's own is CLOCK_MONOTONIC_RAW, as on WSL (cupti_activity.h)
 };

@@ -1,5 +1,5 @@
-// What of CUPTI is ours: taking it, giving it back, standing down for another profiler of the
-// process, and noticing that another tool has ended it.
+// Our share of CUPTI: takes it, gives it back, stands down for another profiler of the process, and
+// notices that another tool has ended CUPTI.
 //
 // CUPTI serves one subscriber, and only the last one that registered its buffers gets records. A
 // tool may stop recording and keep its subscription; then its records can be had, and its callbacks
@@ -7,7 +7,7 @@
 //
 // Threading: Take and Release from any thread; StillOurs and AskDriver from the helper thread; the
 // rest anywhere. All but the plain questions need the SwitchToken, and answer false where another
-// thread has it: try again. What is ours changes under the token's lock.
+// thread has it: try again. Our share changes under the token's lock.
 // Ownership: refers to parts that outlive it.
 #ifndef SEQPOINT_INJECTION_CUPTI_OWNERSHIP_H_
 #define SEQPOINT_INJECTION_CUPTI_OWNERSHIP_H_
@@ -27,27 +27,27 @@
 
 namespace seqpoint::inject {
 
-// What uses CUPTI while it is ours. The thread that has the token calls these, in the order in
-// which they stand here. The defaults do nothing: an abstract class would need the C++ runtime.
+// The user of CUPTI while it is ours. The thread that has the token calls these functions, in the
+// order in which they stand here.
 class CuptiUser {
  public:
   // CUPTI is ours for the first time.
-  virtual void Begin() {}
+  virtual void Begin() = 0;
   // Nobody saw what the program did while CUPTI was another tool's, who may have ended it.
-  virtual void Renew() {}
-  // What is ours has changed. `hole`: calls passed unseen. The lock is held.
-  virtual void OnChange(bool hole) {}
-  // Brings what is watched and recorded in line with what is ours now. `may_wait`: the calling
-  // thread is one of the application's and may wait for the GPU.
-  virtual void Switch(bool may_wait) {}
+  virtual void Renew() = 0;
+  // Our share has changed. `hole`: calls passed unseen. The lock is held.
+  virtual void OnChange(bool hole) = 0;
+  // Watches and records what our share allows. `may_wait`: the calling thread is one of the
+  // application's and may wait for the GPU.
+  virtual void Switch(bool may_wait) = 0;
   // Before CUPTI is given back: ends what is under way. False: that cannot be done now.
-  virtual bool Leave() { return true; }
-  // CUPTI was ended behind our back: what was under way comes to nothing. The lock is held. Returns
-  // the time of the last boundary.
-  virtual uint64_t Abandon() { return 0; }
-  virtual void ReportAbandoned() {}
+  virtual bool Leave() = 0;
+  // Another tool has ended CUPTI: gives up what was under way. The lock is held. Returns the time
+  // of the last boundary.
+  virtual uint64_t Abandon() = 0;
+  virtual void ReportAbandoned() = 0;
   // The number of the open iteration. Takes the lock.
-  virtual uint64_t Iteration() { return 0; }
+  virtual uint64_t Iteration() = 0;
 
  protected:
   ~CuptiUser() = default;
@@ -55,7 +55,7 @@ class CuptiUser {
 
 class CuptiOwnership {
  public:
-  // Of records alone a tool's own subscription is left to it; then no calls are seen.
+  // kRecords: another tool keeps its subscription, and no calls are seen.
   enum class Share : uint8_t { kNothing, kRecords, kAll };
   enum class Library : uint8_t { kMissing, kFound, kNoGpu };  // kNoGpu: attached without CUDA
 

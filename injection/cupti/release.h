@@ -1,7 +1,6 @@
-// What releases of CUPTI do differently or wrong, by the number that cuptiGetVersion gives, as far
-// as it changes what we do. RN: the release notes of CUPTI, UG: its user guide, both in the
-// documentation of CUDA 13.4 Update 1.
-// Threading: pure functions.
+// The faults and differences of releases of CUPTI that change what we do, by the number that
+// cuptiGetVersion gives. RN: the release notes of CUPTI, UG: its user guide, both in the
+// documentation of CUDA 13.4 Update 1. Threading: pure functions.
 #ifndef SEQPOINT_INJECTION_CUPTI_RELEASE_H_
 #define SEQPOINT_INJECTION_CUPTI_RELEASE_H_
 

@@ -157,7 +157,7 @@ void CallRouter::OnBlocked(const Call& call) {
 }
 
 void CallRouter::ReportCost(uint32_t callback_ns) {
-  // What inject_benchmark shows for the body of a callback, in ns by level.
+  // The body of a callback in inject_benchmark, in ns by level.
   constexpr uint32_t kBodyNs[4] = {0, 46, 19, 19};
   abi::CostEvent event = {};
   {

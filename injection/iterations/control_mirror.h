@@ -1,4 +1,4 @@
-// What the daemon wants of this process, as the control block had it last.
+// The daemon's wishes for this process, as the control block had them last.
 // Threading: wanted() and Update by the thread that has the SwitchToken; SetOrphaned and
 // WantedLevel under IterationState's lock; the rest anywhere.
 #ifndef SEQPOINT_INJECTION_ITERATIONS_CONTROL_MIRROR_H_

@@ -1,8 +1,7 @@
-// When the lengths of an iteration are known, seen from the work of the GPU: at its boundary or
-// before its first kernel (the batch's copy after an NVTX range), or only behind kernels. In the
-// last case a window that opened at the decision would miss them. Learned from a rule's first
-// iterations.
-// Threading: IterationState's lock.
+// Learns from a rule's first iterations whether the lengths of an iteration are known before the
+// GPU works for it: at its boundary, before its first kernel (the batch's copy after an NVTX
+// range), or only after kernels. In the last case a window that opened at the decision would miss
+// them. Threading: IterationState's lock.
 #ifndef SEQPOINT_INJECTION_ITERATIONS_DECISION_TIMING_H_
 #define SEQPOINT_INJECTION_ITERATIONS_DECISION_TIMING_H_
 
@@ -44,8 +43,8 @@ class DecisionTiming {
 
  private:
   enum class Timing : uint8_t { kUnknown, kBeforeWork, kAfterWork };
-  // So many iterations in a row that were decided before, or behind, their first work tell how it
-  // is; fewer may be another thread that launched just then.
+  // Iterations in a row whose decision came before, or after, their first work. Fewer may be due to
+  // another thread that launched just then.
   static constexpr uint32_t kProbes = 4;
 
   Timing timing_ = Timing::kUnknown;

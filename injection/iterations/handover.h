@@ -1,4 +1,4 @@
-// What happens to measurements, and to what is watched, when CUPTI changes hands.
+// Ends or renews measurements, and what is watched, when CUPTI changes hands.
 // Threading: as CuptiUser says.
 #ifndef SEQPOINT_INJECTION_ITERATIONS_HANDOVER_H_
 #define SEQPOINT_INJECTION_ITERATIONS_HANDOVER_H_

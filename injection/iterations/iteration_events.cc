@@ -58,7 +58,7 @@ void IterationEvents::OnMatched(const Call& call, uint64_t number, uint32_t flag
             ? now_ns - parts_.state->boundary_ns
             : 0;
     parts_.state->boundary_ns = now_ns;
-    // What else must be watched, or need not be any more, is switched here, too.
+    // Operations that must be watched, or need not be any more, are switched here, too.
     if (may_switch()) {
       actions->apply =
           parts_.control->Changed() ||

@@ -1,5 +1,5 @@
-// What a call means that the rule's matcher knows: the events of iterations that it writes, and
-// what has to be done for it.
+// Writes the events of iterations for a call that the rule's matcher knows, and says what has to be
+// done for it.
 // Threading: IterationState's lock, held by the caller; timed_events anywhere.
 #ifndef SEQPOINT_INJECTION_ITERATIONS_ITERATION_EVENTS_H_
 #define SEQPOINT_INJECTION_ITERATIONS_ITERATION_EVENTS_H_

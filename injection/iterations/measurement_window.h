@@ -46,11 +46,11 @@ struct Measurement {
 class Readiness {
  public:
   // A measurement can begin now.
-  virtual bool CanBegin(uint16_t config_id) { return false; }
+  virtual bool CanBegin(uint16_t config_id) = 0;
   // Counters can be had, when nothing else is under way.
-  virtual bool CanCount(uint16_t config_id) { return false; }
+  virtual bool CanCount(uint16_t config_id) = 0;
   // Its values are those of single kernels.
-  virtual bool OfKernels(uint16_t config_id) { return false; }
+  virtual bool OfKernels(uint16_t config_id) = 0;
 
  protected:
   ~Readiness() = default;
@@ -84,17 +84,17 @@ class MeasurementWindow {
   bool Measures(uint64_t iteration) const {
     return open() && open_.chosen && open_.iteration == iteration;
   }
-  // When lengths are known is not known yet, so work must be watched.
+  // The moment at which lengths are known is not known yet: work must be watched.
   bool probing() const { return timing_.probing() && state_->matcher.rule().length_count > 0; }
 
-  // What it measures is worth nothing.
+  // The measurement is worthless.
   void Spoil() { open_.unwanted = true; }
   void SpoilByCapture() { open_.captured = true; }
   // Hands the open measurement to the thread that closes it.
   void End(DeferredActions* actions);
-  // The open measurement comes to nothing, and nothing is called for it.
+  // The open measurement is given up, and nothing is called for it.
   void Drop();
-  // The same of the process' last one: nobody closes it.
+  // The same for the last measurement of the process: nobody closes it.
   void Abort();
   Measurement* closing() { return &closing_; }
 

@@ -12,19 +12,19 @@ namespace seqpoint::inject {
 
 using abi::OpBit;
 
-// What a GPU's counters see. Copies to and from the host are left out: they are what begins an
+// Operations that a GPU's counters see. Copies to and from the host are left out: they start an
 // iteration, run on engines of their own, and move next to nothing compared with the kernels.
 inline constexpr uint32_t kWorkOps = OpBit(abi::Op::kLaunch) | OpBit(abi::Op::kGraphLaunch) |
                                      OpBit(abi::Op::kMemset) | OpBit(abi::Op::kCopyD2D);
-// Where an iteration leaves no time stamp, when the host waited for the GPU tells times; the others
-// tell what it waited for.
+// Where an iteration leaves no time stamp, its time comes from the host's waits for the GPU. The
+// others say which work a wait was for.
 inline constexpr uint32_t kWaitOps = OpBit(abi::Op::kStreamSync) | OpBit(abi::Op::kEventSync) |
                                      OpBit(abi::Op::kContextSync) | OpBit(abi::Op::kCopyD2H) |
                                      OpBit(abi::Op::kEventRecord);
 inline constexpr uint32_t kAllOps = (OpBit(abi::Op::kCount) - 1) & ~1u;
 inline constexpr uint32_t kNvtxOps =
     OpBit(abi::Op::kNvtxPush) | OpBit(abi::Op::kNvtxPop) | OpBit(abi::Op::kNvtxMark);
-// What is seen without CUPTI.
+// Operations that are seen without CUPTI.
 inline constexpr uint32_t kHostOps = kNvtxOps | OpBit(abi::Op::kMark) | OpBit(abi::Op::kForward) |
                                      OpBit(abi::Op::kFeature) | OpBit(abi::Op::kStep);
 

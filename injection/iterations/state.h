@@ -1,4 +1,4 @@
-// What the parts of this folder share: the rule's matcher, the level, and the open iteration.
+// The state that the parts of this folder share: the rule's matcher, the level, the open iteration.
 // Threading: `lock` guards all but the atomics. It is held for well under a microsecond, and never
 // across a call of CUDA or CUPTI.
 #ifndef SEQPOINT_INJECTION_ITERATIONS_STATE_H_
@@ -28,7 +28,7 @@ class Lots {
 };
 
 struct IterationState {
-  // What every call reads stands together.
+  // Every call reads these, so they stand together.
   std::atomic<uint32_t> watched{0};  // bit per abi::Op that is of interest now
   std::atomic<bool> learning{false};
   std::atomic<bool> matching{false};  // there is a rule
@@ -52,7 +52,7 @@ struct IterationState {
   bool has_rule() const { return matcher.rule().generation != 0; }
 };
 
-// What the thread that met an event does after it released the lock, with the SwitchToken.
+// The thread that met an event does this after it released the lock, with the SwitchToken.
 struct DeferredActions {
   bool close;     // the measurement that MeasurementWindow::closing() holds
   bool open;      // the measurement that was taken

@@ -33,7 +33,7 @@ class StepAccount {
   }
   // Launches passed unseen, or may have.
   void OnHole() { watched_ = false; }
-  // What is watched has changed, and nothing of the open iteration has passed unseen.
+  // Other operations are watched now, and nothing of the open iteration has passed unseen.
   void OnSwitched() { watched_ = watched_ || AllWatched(); }
 
   // Operations of the rule that need not be watched now.

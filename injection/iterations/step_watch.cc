@@ -24,11 +24,11 @@ bool LooksBack(const EventPattern& pattern) {
 void StepWatch::Begin(const abi::Rule& rule) {
   step_ops_ = learned_ = 0;
   granted_ = assumed_ = missed_ = stepped_ = false;
-  // Of a rule that comes again, by a daemon that came again, this is known.
+  // The same rule may come again, from a daemon that started again.
   const EventPattern patterns[] = {rule.boundary, rule.confirm, rule.step};
   if (disproved_ && memcmp(patterns, patterns_, sizeof(patterns)) == 0) return;
   if ((Bit(rule.boundary.op) & kNamedOps) == 0 || rule.micro_batches > 1) return;
-  // What else the rule looks at, and what came before it.
+  // Other operations that the rule looks at; and whether it looks at the event before one of them.
   uint32_t needed = Bit(rule.boundary.op) | Bit(rule.clock.op);
   bool looks_back = LooksBack(rule.boundary) || LooksBack(rule.clock);
   for (uint32_t i = 0; i < rule.length_count && i < 2; ++i) {

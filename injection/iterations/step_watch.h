@@ -1,11 +1,12 @@
-// Must the step of each iteration be seen? Where the program itself says where an iteration begins
-// (an NVTX range, a mark) and its lengths need no launch, the rule's step is all that launches are
-// watched for: it tells training iterations from evaluation batches in ranges of the same name.
-// That is learned once. When each of kLearned iterations had its step, steps are taken for granted,
-// but for one iteration in about kCheckEvery, drawn by lot. One that has none may be an overflow
-// (mixed precision leaves the step out): then it is learned again. Two in a row, whenever they
-// come, end that for good: ranges without a step are there, and all must be watched. Whatever was
-// not watched until then is doubtful: earlier evaluation batches may have escaped every check.
+// Says whether the step of each iteration must be seen. Where the program itself says where an
+// iteration begins (an NVTX range, a mark) and its lengths need no launch, launches are watched for
+// the rule's step only. The step distinguishes training iterations from evaluation batches in
+// ranges of the same name. When each of kLearned iterations had its step, steps are taken for
+// granted, except in about one of kCheckEvery iterations, drawn at random. One iteration without a
+// step may be an overflow (mixed precision leaves the step out): steps are then learned again. Two
+// in a row end this for good: there are ranges without a step, and all launches must be watched.
+// The iterations that were not watched until then are doubtful: earlier evaluation batches may have
+// escaped every check.
 //
 // Threading: IterationState's lock.
 #ifndef SEQPOINT_INJECTION_ITERATIONS_STEP_WATCH_H_
@@ -51,7 +52,7 @@ class StepWatch {
   bool missed_ = false;     // the last iteration that was watched had none
   bool disproved_ = false;  // with these patterns, steps cannot be taken for granted:
   abi::EventPattern patterns_[3] = {};
-  // Of the process, whatever the rule.
+  // Over the process' life, under all rules.
   uint64_t unseen_ = 0;
   uint64_t first_unseen_ = 0;
 };

@@ -23,8 +23,8 @@ uint32_t WatchSwitch::WantedOps() const {
          kAllOps;
 }
 
-// Of a graph that was instantiated while graphs were not recorded there is no record as long as
-// they are (CUPTI user guide 2.3.7.2), but there are those of its kernels when they are not.
+// A graph that was instantiated while graphs were not recorded has no record while they are (CUPTI
+// user guide 2.3.7.2). Its kernels have records while graphs are not recorded.
 uint32_t WatchSwitch::TraceKinds() const {
   const uint32_t kinds = kKindsOfTrace | KindOfClock(parts_.state->matcher.rule());
   return early_graphs_ ? kinds & ~kKindGraph : kinds;

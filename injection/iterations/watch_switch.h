@@ -1,5 +1,5 @@
-// What is watched and recorded: the operations that must reach CallRouter, and CUPTI's activity
-// kinds, as they follow from level, rule, open measurement and what of CUPTI is ours.
+// Switches the operations that must reach CallRouter, and CUPTI's activity kinds. They follow from
+// the level, the rule, the open measurement and our share of CUPTI.
 // Threading: WantedOps, Update and TraceKinds under IterationState's lock; Apply and WatchLaunches
 // by the thread that has the SwitchToken, without it; the rest by either.
 #ifndef SEQPOINT_INJECTION_ITERATIONS_WATCH_SWITCH_H_

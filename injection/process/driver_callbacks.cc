@@ -47,7 +47,7 @@ void OnDriverCall(uint32_t cbid, const CUpti_CallbackData& data) {
     OnCapture(*watched, data, thread);
     return;
   }
-  // What is captured into a graph does not reach the GPU now.
+  // A captured call does not reach the GPU now.
   if (thread->capturing != 0) {
     if (guest->captures.count() != 0) return;
     thread->capturing = 0;  // another thread ended the capture, as relaxed captures may

@@ -28,7 +28,7 @@ Guest* EnsureGuest() {
   void* memory = mmap(nullptr, sizeof(Guest), PROT_READ | PROT_WRITE,
                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (memory == MAP_FAILED) return nullptr;
-  // What CUPTI made for us is referred to from here alone; it is no leak.
+  // Only this memory refers to objects that CUPTI made for us; they are no leak.
   if (RegisterLeakRoots != nullptr) RegisterLeakRoots(memory, sizeof(Guest));
   // Without (), which would write zeros to all of its pages.
   __atomic_store_n(&g_guest, new (memory) Guest, __ATOMIC_RELEASE);

@@ -124,7 +124,7 @@ void Helper::Loop() {
 void Helper::ServeCounters(CUcontext context) {
   Guest* guest = g_guest;
   if (!guest->counters.DecodeClosed(context == nullptr) || context == nullptr) return;
-  // Whoever else wants the GPU's performance monitors cannot have them meanwhile.
+  // Nobody else can have the GPU's performance monitors while we hold them.
   if (!guest->window.WantsCounters()) guest->counters.Rest();
   guest->counters.Prepare(context, &guest->wanted_configs, guest->ownership.has_calls());
 }
@@ -204,8 +204,8 @@ void Helper::TakeOrRelease(uint64_t now_ns) {
   }
 }
 
-// What CUPTI allocates on this thread must not break a capture of another one
-// (cuThreadExchangeStreamCaptureMode). Not before there is a context: the driver must be up.
+// CUPTI's allocations on this thread must not break a capture of another one
+// (cuThreadExchangeStreamCaptureMode). The driver must be up, so there must be a context.
 void Helper::RelaxCaptures() {
   Guest* guest = g_guest;
   if (relaxed_ || !guest->contexts.any()) return;

@@ -62,7 +62,7 @@ void SetUnlessSet(const char* variable, const char* value) {
   if (value != nullptr && value[0] == '/') setenv(variable, value, 0);
 }
 
-// Whose the program's GPU work is, where the user gave it to another tool; else null.
+// The tool that the user gave the program's GPU work to; null: none but us.
 const char* OtherTool() {
   const char* tool = getenv(kCudaVariable);
   const char* path = OwnPath();

@@ -216,7 +216,7 @@ using Functions = uint64_t;
 bool Mentions(const Object& program, std::span<const Redirection> functions, Functions wanted,
               OwnMemory* memory) {
   if (wanted == 0) return false;
-  // What all names begin with is looked for, and then which it is.
+  // Looks for the prefix first, and compares names where it is.
   const auto found = [&](const char* text, size_t bytes) {
     for (const char* const end = text + bytes; text < end; ++text) {
       text = static_cast<const char*>(

@@ -151,7 +151,7 @@ class RingWriter {
   pthread_key_t thread_key_ = 0;
 };
 
-// What the daemon wants of this process. One per reading thread, or behind the user's own lock.
+// Reads the control block. One per reading thread, or behind the user's own lock.
 class ControlReader {
  public:
   explicit constexpr ControlReader(const RingWriter* ring) : ring_(ring) {}
