@@ -66,13 +66,13 @@ struct MatchResult {
 
 class Matcher {
  public:
-  Matcher() : Matcher(Rule{}) {}
+  Matcher() = default;
   explicit Matcher(const Rule& rule) { SetRule(rule, 0, false); }
 
   // Forgets the old rule and begins with `next_iteration`. `inside`: the rule comes in the middle
   // of a running loop, so the first step may end an iteration whose begin this matcher never saw
   // (it is then reported with micro_batches 0 and no lengths).
-  void SetRule(const Rule& rule, uint64_t next_iteration, bool inside);
+  void SetRule(Rule rule, uint64_t next_iteration, bool inside);
 
   // Answers MatchedFlags and, when it is not 0, fills result().
   uint32_t OnEvent(const MatchEvent& event) {
@@ -136,50 +136,42 @@ class Matcher {
   uint32_t Lengths(int64_t length[2]) const;
   uint32_t EndMicroBatch();
 
-  Rule rule_;
-  uint32_t pattern_ops_;     // that some pattern of the rule names
-  uint32_t length_ops_;      // that one of a length names
-  uint32_t boundary_count_;  // occurrences since the last step
-  uint32_t confirm_count_, step_count_, clock_count_;
-  uint64_t iteration_;
-  uint64_t previous_name_hash_;
-  uint32_t micro_batches_;  // candidates of the open iteration
-  uint8_t previous_op_;
-  Phase phase_;
-  bool clock_seen_;  // since the last candidate or step
-  Reading reading_[2];
-  MatchResult result_;
+  Rule rule_ = {};
+  uint32_t pattern_ops_ = 0;     // that some pattern of the rule names
+  uint32_t length_ops_ = 0;      // that one of a length names
+  uint32_t boundary_count_ = 0;  // occurrences since the last step
+  uint32_t confirm_count_ = 0, step_count_ = 0, clock_count_ = 0;
+  uint64_t iteration_ = 0;
+  uint64_t previous_name_hash_ = 0;
+  uint32_t micro_batches_ = 0;  // candidates of the open iteration
+  uint8_t previous_op_ = 0;
+  Phase phase_ = Phase::kNone;
+  bool clock_seen_ = false;  // since the last candidate or step
+  Reading reading_[2] = {};
+  MatchResult result_ = {};
 };
 
-inline void Matcher::SetRule(const Rule& rule, uint64_t next_iteration, bool inside) {
+inline void Matcher::SetRule(Rule rule, uint64_t next_iteration, bool inside) {
+  *this = Matcher();
   rule_ = rule;
   if (rule_.length_count > 2) rule_.length_count = 2;
   for (LengthSource& source : rule_.length) {
     if (source.lag > 2) source.lag = 2;
   }
-  pattern_ops_ = 0;
   const EventPattern* patterns[] = {
       &rule_.boundary, &rule_.confirm,           &rule_.step,
       &rule_.clock,    &rule_.length[0].pattern, &rule_.length[1].pattern};
   for (const EventPattern* pattern : patterns) {
     if (pattern->op != 0) pattern_ops_ |= 1u << (pattern->op & 31);
   }
-  length_ops_ = 0;
   for (uint32_t i = 0; i < rule_.length_count; ++i) {
     length_ops_ |= 1u << (rule_.length[i].pattern.op & 31);
   }
-  boundary_count_ = confirm_count_ = step_count_ = clock_count_ = 0;
   if ((rule_.step.match & kMatchAnchored) != 0) {
     step_count_ = inside || rule_.step.start >= rule_.step.every ? kUncounted : rule_.step.start;
   }
   iteration_ = next_iteration;
-  previous_name_hash_ = 0;
-  micro_batches_ = 0;
-  previous_op_ = 0;
-  phase_ = inside ? Phase::kInside : Phase::kNone;
-  clock_seen_ = false;
-  reading_[0] = reading_[1] = Reading{};
-  result_ = MatchResult{};
+  if (inside) phase_ = Phase::kInside;
 }
 
 inline bool Matcher::Matches(const EventPattern& pattern, const MatchEvent& event) const {

@@ -27,7 +27,8 @@ void IterationEvents::NoteClock(uint64_t number) {
 
 void IterationEvents::OnMatched(const Call& call, uint64_t number, uint32_t flags,
                                 DeferredActions* actions) {
-  const abi::MatchResult& result = parts_.state->matcher.result();
+  IterationState* const state = parts_.state;
+  const abi::MatchResult& result = state->matcher.result();
   const uint64_t now_ns = call.begin_ns != 0 ? call.begin_ns : parts_.clock->NowNs();
   if ((flags & abi::kMatchedMicroLengths) != 0) {
     parts_.ring->WriteEvent(abi::EventType::kMicroBatch, &result.micro_batch,
@@ -50,19 +51,15 @@ void IterationEvents::OnMatched(const Call& call, uint64_t number, uint32_t flag
     NoteClock(number);
     actions->boundary = true;
     WriteBoundary(call, number, flags, now_ns);
-    parts_.state->distorted =
-        actions->close || parts_.window->open() || parts_.counters->pm().enabled();
-    parts_.state->boundary_monotonic_ns = MonotonicNs();
-    parts_.state->iteration_ns =
-        parts_.state->boundary_ns != 0 && now_ns > parts_.state->boundary_ns
-            ? now_ns - parts_.state->boundary_ns
-            : 0;
-    parts_.state->boundary_ns = now_ns;
+    state->distorted = actions->close || parts_.window->open() || parts_.counters->pm().enabled();
+    state->boundary_monotonic_ns = MonotonicNs();
+    const bool known = state->boundary_ns != 0 && now_ns > state->boundary_ns;
+    state->iteration_ns = known ? now_ns - state->boundary_ns : 0;
+    state->boundary_ns = now_ns;
     // Operations that must be watched, or need not be any more, are switched here, too.
     if (may_switch()) {
-      actions->apply =
-          parts_.control->Changed() ||
-          parts_.watch->WantedOps() != parts_.state->watched.load(std::memory_order_relaxed);
+      actions->apply = parts_.control->Changed() ||
+                       parts_.watch->WantedOps() != state->watched.load(std::memory_order_relaxed);
     }
   }
   const bool measured = parts_.window->Measures(result.iteration);
@@ -77,7 +74,7 @@ void IterationEvents::OnMatched(const Call& call, uint64_t number, uint32_t flag
     if (parts_.counters->samples()) parts_.counters->pm().OnClock(call.correlation_id);
     const abi::ClockEvent event = {result.iteration, now_ns, call.correlation_id, 0};
     parts_.ring->WriteEvent(abi::EventType::kClock, &event, sizeof(event));
-    if (parts_.activity->records(KindOfClock(parts_.state->matcher.rule()))) {
+    if (parts_.activity->records(KindOfClock(state->matcher.rule()))) {
       timed_events_.fetch_add(1, std::memory_order_relaxed);
     }
   }

@@ -32,19 +32,20 @@ void LevelSwitch::Perform(CUcontext known, const DeferredActions& actions) {
 }
 
 void LevelSwitch::Tick() {
+  IterationState* const state = parts_.state;
   const uint64_t now_ns = MonotonicNs();
   const bool orphaned = parts_.control->LooksOrphaned(now_ns, start_ns_);
   {
-    LockGuard lock(&parts_.state->lock);
+    LockGuard lock(&state->lock);
     if (parts_.token->stopped() || parts_.token->taken()) return;
     // Without a rule every call counts as progress, else only a boundary: a rule that does not fit
     // any more must not keep its successor out.
-    if (!parts_.state->has_rule() && parts_.state->calls != ticked_calls_) {
-      ticked_calls_ = parts_.state->calls;
-      parts_.state->boundary_monotonic_ns = now_ns;
+    if (!state->has_rule() && state->calls != ticked_calls_) {
+      ticked_calls_ = state->calls;
+      state->boundary_monotonic_ns = now_ns;
     }
-    const bool watching = parts_.state->watched.load(std::memory_order_relaxed) != 0;
-    const bool loop_runs = watching && now_ns - parts_.state->boundary_monotonic_ns < kIdleNs;
+    const bool watching = state->watched.load(std::memory_order_relaxed) != 0;
+    const bool loop_runs = watching && now_ns - state->boundary_monotonic_ns < kIdleNs;
     // A range that could not be closed when the watching ended.
     const bool left_open = !watching && parts_.window->open() && parts_.captures->count() == 0;
     if (orphaned == parts_.control->orphaned() && !left_open &&
@@ -59,15 +60,16 @@ void LevelSwitch::Tick() {
 }
 
 void LevelSwitch::Apply(bool on_application_thread, bool at_boundary) {
+  IterationState* const state = parts_.state;
   const bool news = parts_.control->Update();
   const abi::Control& wanted = parts_.control->wanted();
   DeferredActions actions = {};
   bool same_iteration = at_boundary;
   {
-    LockGuard lock(&parts_.state->lock);
+    LockGuard lock(&state->lock);
     if (parts_.token->stopped()) return;
     const Level level = parts_.control->WantedLevel();
-    const bool new_rule = wanted.rule.generation != parts_.state->matcher.rule().generation;
+    const bool new_rule = wanted.rule.generation != state->matcher.rule().generation;
     const bool watching = IsWatching(level);
     if (parts_.window->open() && (new_rule || !watching)) {
       parts_.window->Spoil();
@@ -75,25 +77,25 @@ void LevelSwitch::Apply(bool on_application_thread, bool at_boundary) {
         parts_.window->End(&actions);  // else at the next boundary, or by Tick
     }
     if (new_rule) {  // in the middle of a running loop
-      parts_.state->matcher.SetRule(wanted.rule, parts_.state->matcher.iteration(), true);
+      state->matcher.SetRule(wanted.rule, state->matcher.iteration(), true);
       parts_.steps->BeginRule(wanted.rule);
       parts_.window->BeginRule(wanted.rule);
     }
     parts_.window->ApplyPlan(wanted);
-    if (new_rule || level != parts_.state->level) {
+    if (new_rule || level != state->level) {
       // Without a GPU nothing is switched that could take time; but while nothing was watched,
       // iterations passed.
-      const bool watched = IsWatching(parts_.state->level);
-      parts_.state->distorted = parts_.state->distorted || !watching || !watched ||
-                                !parts_.ownership->has_nothing_to_leave();
-      parts_.state->after_hole = parts_.state->after_hole || !watched;
+      const bool watched = IsWatching(state->level);
+      state->distorted =
+          state->distorted || !watching || !watched || !parts_.ownership->has_nothing_to_leave();
+      state->after_hole = state->after_hole || !watched;
       parts_.steps->OnHole();
       same_iteration = false;
-      parts_.state->level = level;
+      state->level = level;
       WriteRule(wanted.rule.generation, parts_.ring->header()->call_sequence);
     }
-    parts_.state->learning.store(level == Level::kLearn, std::memory_order_relaxed);
-    parts_.state->matching.store(wanted.rule.generation != 0, std::memory_order_relaxed);
+    state->learning.store(level == Level::kLearn, std::memory_order_relaxed);
+    state->matching.store(wanted.rule.generation != 0, std::memory_order_relaxed);
     parts_.watch->Update();
     parts_.ownership->SetReleaseWanted(level == Level::kReleased);
   }
@@ -101,7 +103,7 @@ void LevelSwitch::Apply(bool on_application_thread, bool at_boundary) {
   parts_.watch->Apply(on_application_thread);
   if (same_iteration) {
     // The thread that begins the iteration is still at its begin: nothing of it has passed unseen.
-    LockGuard lock(&parts_.state->lock);
+    LockGuard lock(&state->lock);
     parts_.steps->OnSwitched();
   }
   if (news) parts_.helper->Wake();
@@ -109,12 +111,12 @@ void LevelSwitch::Apply(bool on_application_thread, bool at_boundary) {
 
 // Holds the lock.
 void LevelSwitch::WriteRule(uint32_t generation, uint64_t call_sequence) {
-  abi::RuleEvent event = {};
-  event.api_ns = parts_.clock->NowNs();
-  event.call_sequence = call_sequence;
-  event.next_iteration = parts_.state->matcher.iteration();
-  event.rule_generation = generation;
-  event.level = static_cast<uint8_t>(parts_.state->level);
+  const IterationState& state = *parts_.state;
+  const abi::RuleEvent event = {.api_ns = parts_.clock->NowNs(),
+                                .call_sequence = call_sequence,
+                                .next_iteration = state.matcher.iteration(),
+                                .rule_generation = generation,
+                                .level = static_cast<uint8_t>(state.level)};
   parts_.ring->WriteEvent(abi::EventType::kRule, &event, sizeof(event));
 }
 
