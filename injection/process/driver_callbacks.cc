@@ -1,5 +1,4 @@
-#include "injection/process/driver_callbacks.h"
-
+// CUPTI's callback.
 #include <errno.h>
 
 #include "injection/cupti/call_params.h"

@@ -18,7 +18,6 @@
 #include "injection/base/names.h"
 #include "injection/base/system.h"
 #include "injection/counters/counters.h"
-#include "injection/counters/wanted_configs.h"
 #include "injection/cupti/activity.h"
 #include "injection/cupti/call_watch.h"
 #include "injection/cupti/callbacks.h"
@@ -38,11 +37,15 @@
 #include "injection/iterations/state.h"
 #include "injection/iterations/step_account.h"
 #include "injection/iterations/watch_switch.h"
-#include "injection/process/driver_callbacks.h"
 #include "injection/process/helper.h"
 #include "injection/ring/writer.h"
 
 namespace seqpoint::inject {
+
+// CUPTI's callback, on the application's threads: hands what the application does to the parts that
+// want to know.
+void OnCuptiCallback(void* user, CUpti_CallbackDomain domain, CUpti_CallbackId id,
+                     const void* data);
 
 struct Guest {
   injection::RingWriter ring;
@@ -64,7 +67,6 @@ struct Guest {
       {&cupti, &driver, &contexts, &captures, &clock, &call_watch, &decoder, &ring, &features}};
   Counters counters{
       {&cupti, &driver, &names, &contexts, &captures, &call_watch, &helper_wake, &ring, &features}};
-  WantedConfigs wanted_configs;
 
   IterationState state;
   SwitchToken token{&state.lock, &features};
@@ -78,7 +80,7 @@ struct Guest {
                               &activity, &counters, &clock, &ring}};
   Handover handover{{&state, &window, &borders, &watch, &steps, &captures, &activity, &counters,
                      &launch_names, &cupti, &features}};
-  ControlMirror control{&ring, &wanted_configs};
+  ControlMirror control{&ring};
   LevelSwitch levels{{&state, &control, &token, &ownership, &window, &borders, &watch, &steps,
                       &captures, &clock, &helper_wake, &ring}};
   IterationEvents events{{&state, &window, &watch, &steps, &control, &token, &captures, &activity,

@@ -138,8 +138,8 @@ Status RingWriter::Create(const RingOptions& options) {
 
   // Without a key a thread's last chunk stays open until the process ends: no reason to fail.
   has_key_ = pthread_key_create(&thread_key_, CloseChunkAtThreadExit) == 0;
-  guard_ = static_cast<Guard*>(guard);
-  __atomic_store_n(&guard_->active, 1u, __ATOMIC_RELEASE);
+  active_ = static_cast<uint32_t*>(guard);
+  __atomic_store_n(active_, 1u, __ATOMIC_RELEASE);
   return Status{};
 }
 
@@ -258,7 +258,7 @@ void RingWriter::SetClockKind(abi::ClockKind kind) {
 void RingWriter::Close(int exit_status) {
   if (!active()) return;
   CloseChunk(&thread_chunk);
-  __atomic_store_n(&guard_->active, 0u, __ATOMIC_RELAXED);
+  __atomic_store_n(active_, 0u, __ATOMIC_RELAXED);
   __atomic_store_n(&header_->closed, exit_status == 0 ? 1u : 2u, __ATOMIC_RELEASE);
 }
 
@@ -269,8 +269,8 @@ bool RingWriter::HasFile() const {
 
 void RingWriter::DisableInChild() {
   thread_chunk = ThreadChunk{};
-  if (guard_ != nullptr) munmap(guard_, kPageBytes);
-  guard_ = nullptr;
+  if (active_ != nullptr) munmap(active_, kPageBytes);
+  active_ = nullptr;
   header_ = nullptr;
   control_ = nullptr;
   if (HasFile()) close(fd_);

@@ -112,7 +112,7 @@ class RingWriter {
 
   // False before Create, after Close, and in a forked child.
   bool active() const {
-    return guard_ != nullptr && __atomic_load_n(&guard_->active, __ATOMIC_RELAXED) != 0;
+    return active_ != nullptr && __atomic_load_n(active_, __ATOMIC_RELAXED) != 0;
   }
   int fd() const { return fd_; }
   // False, too, once the program has closed the descriptor; its number may then be a file of its.
@@ -124,12 +124,6 @@ class RingWriter {
   abi::Hello MakeHello() const;
 
  private:
-  // On a page of its own that the kernel wipes in a forked child: a child that got past no fork
-  // handler (a raw clone) still sees that it has no ring.
-  struct Guard {
-    uint32_t active;
-  };
-
   bool ClaimChunk(ThreadChunk* chunk);
   bool CountDrop(const abi::DataRecord& record);
   void CopyToLane(uint64_t offset, const void* bytes, size_t n);
@@ -139,7 +133,9 @@ class RingWriter {
   uint8_t* lane_ = nullptr;
   abi::ChunkState* directory_ = nullptr;
   uint8_t* chunks_ = nullptr;
-  Guard* guard_ = nullptr;
+  // On a page of its own that the kernel wipes in a forked child: a child that got past no fork
+  // handler (a raw clone) still sees that it has no ring.
+  uint32_t* active_ = nullptr;
   size_t bytes_ = 0;
   uint32_t lane_slots_ = 0;
   uint32_t chunk_count_ = 0;
