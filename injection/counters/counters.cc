@@ -173,23 +173,21 @@ bool Counters::DecodeClosed(bool last) {
   return true;
 }
 
-void Counters::Prepare(CUcontext context, WantedConfigs* wanted, bool may_ask) {
-  WantedConfigs::Copy copy;
-  wanted->CopyTo(&copy);
-  if (copy.generation == generation_ || !Begin(State::kPreparing)) return;
+void Counters::Prepare(CUcontext context, const WantedConfigs& wanted, bool may_ask) {
+  if (wanted.generation == generation_ || !Begin(State::kPreparing)) return;
   InsideScope inside;
   if (may_ask && parts_.captures->BeginUnsafe()) {
     // CUPTI may still read images of configurations, which change now.
     backend_->Disable();
-    const bool samples = copy.backend == abi::CounterBackend::kPm;
+    const bool samples = wanted.backend == abi::CounterBackend::kPm;
     samples_.store(samples, std::memory_order_relaxed);
     backend_ = samples ? static_cast<CounterBackend*>(&pm_) : &range_;
     configs_.UseBackend(backend_);
     const uint32_t target = configs_.PrepareTarget(context);
     parts_.captures->EndUnsafe();
-    generation_ = copy.generation;
+    generation_ = wanted.generation;
     availability_.Reset();
-    configs_.Prepare(target, copy.configs);
+    configs_.Prepare(target, wanted.configs);
   }
   state_.store(State::kIdle, std::memory_order_release);
 }

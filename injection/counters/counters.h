@@ -108,7 +108,7 @@ class Counters final : public CallRecordListener {
   // Builds configurations, if others are wanted than before. `may_ask`: CUPTI and its callbacks are
   // ours. While another tool has it, calls of ours would be in its trace; and without callbacks
   // stream captures are not seen.
-  void Prepare(CUcontext context, WantedConfigs* wanted, bool may_ask);
+  void Prepare(CUcontext context, const WantedConfigs& wanted, bool may_ask);
   bool busy() const { return state_.load(std::memory_order_relaxed) != State::kIdle; }
 
  private:

@@ -13,12 +13,25 @@ constexpr uint32_t kShortestFlushMs = 10;
 bool ControlMirror::Update() {
   // A torn copy is not used: the daemon is writing, or was killed while it did.
   if (!reader_.Changed() || !reader_.Copy(&incoming_)) return false;
-  memcpy(&wanted_, &incoming_, sizeof(wanted_));
+  {
+    LockGuard guard(&lock_);
+    if (configs_generation_ == 0 || incoming_.counter_backend != wanted_.counter_backend ||
+        memcmp(incoming_.config, wanted_.config, sizeof(wanted_.config)) != 0) {
+      ++configs_generation_;
+    }
+    memcpy(&wanted_, &incoming_, sizeof(wanted_));
+  }
   flush_interval_ms_.store(
       wanted_.flush_interval_ms >= kShortestFlushMs ? wanted_.flush_interval_ms : kDefaultFlushMs,
       std::memory_order_relaxed);
-  configs_->Set(wanted_);
   return true;
+}
+
+void ControlMirror::CopyConfigs(WantedConfigs* copy) {
+  LockGuard guard(&lock_);
+  memcpy(copy->configs, wanted_.config, sizeof(copy->configs));
+  copy->backend = static_cast<abi::CounterBackend>(wanted_.counter_backend);
+  copy->generation = configs_generation_;
 }
 
 bool ControlMirror::LooksOrphaned(uint64_t now_ns, uint64_t start_ns) const {

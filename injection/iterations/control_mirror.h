@@ -9,6 +9,7 @@
 #include <atomic>
 
 #include "injection/abi/control.h"
+#include "injection/base/system.h"
 #include "injection/counters/wanted_configs.h"
 #include "injection/ring/writer.h"
 
@@ -18,8 +19,7 @@ class ControlMirror {
  public:
   static constexpr uint32_t kDefaultFlushMs = 100;
 
-  ControlMirror(const injection::RingWriter* ring, WantedConfigs* configs)
-      : reader_(ring), configs_(configs) {
+  explicit ControlMirror(const injection::RingWriter* ring) : reader_(ring) {
     wanted_.level = static_cast<uint8_t>(abi::Level::kLearn);
   }
 
@@ -29,6 +29,9 @@ class ControlMirror {
   // holds.
   bool Update();
   const abi::Control& wanted() const { return wanted_; }
+  // The first control of a daemon counts as a change: whether and on what chip counters can be had
+  // is asked before any is wanted.
+  void CopyConfigs(WantedConfigs* copy);
   uint32_t flush_interval_ms() const { return flush_interval_ms_.load(std::memory_order_relaxed); }
 
   // The daemon gives no sign of life for 2 s, as of `now_ns`; `start_ns`: when this process began.
@@ -40,9 +43,10 @@ class ControlMirror {
 
  private:
   injection::ControlReader reader_;
-  WantedConfigs* const configs_;
   abi::Control incoming_ = {};
+  SpinLock lock_;  // for what CopyConfigs copies
   abi::Control wanted_ = {};
+  uint32_t configs_generation_ = 0;
   bool orphaned_ = false;
   std::atomic<uint32_t> flush_interval_ms_{kDefaultFlushMs};
 };

@@ -133,16 +133,16 @@ TEST_F(LevelSwitchTest, WhileAnotherThreadSwitchesTheTickWaits) {
 }
 
 TEST_F(LevelSwitchTest, MetricConfigurationsHaveAGenerationOfTheirOwn) {
-  auto copy = std::make_unique<WantedConfigs::Copy>();
-  parts_->wanted_configs.CopyTo(copy.get());
+  auto copy = std::make_unique<WantedConfigs>();
+  parts_->control.CopyConfigs(copy.get());
   EXPECT_EQ(copy->generation, 0u);
   Apply(Level::kMark, BatchRule());
   Apply(Level::kPaused, BatchRule());
-  parts_->wanted_configs.CopyTo(copy.get());
+  parts_->control.CopyConfigs(copy.get());
   EXPECT_EQ(copy->generation, 1u) << "a level is no reason to build them again";
   control_->config[0].config_id = 2;
   Apply(Level::kMark, BatchRule());
-  parts_->wanted_configs.CopyTo(copy.get());
+  parts_->control.CopyConfigs(copy.get());
   EXPECT_EQ(copy->generation, 2u);
   EXPECT_EQ(copy->configs[0].config_id, 2);
 }

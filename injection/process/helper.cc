@@ -126,7 +126,9 @@ void Helper::ServeCounters(CUcontext context) {
   if (!guest->counters.DecodeClosed(context == nullptr) || context == nullptr) return;
   // Nobody else can have the GPU's performance monitors while we hold them.
   if (!guest->window.WantsCounters()) guest->counters.Rest();
-  guest->counters.Prepare(context, &guest->wanted_configs, guest->ownership.has_calls());
+  WantedConfigs wanted;
+  guest->control.CopyConfigs(&wanted);
+  guest->counters.Prepare(context, wanted, guest->ownership.has_calls());
 }
 
 // Until the next flush. One slow flush says nothing (a machine that was busy, or stopped).

@@ -34,7 +34,6 @@ struct IterationParts {
       {&cupti, &driver, &contexts, &captures, &clock, &call_watch, &decoder, writer, &features}};
   Counters counters{
       {&cupti, &driver, &names, &contexts, &captures, &call_watch, &helper, writer, &features}};
-  WantedConfigs wanted_configs;
   IterationState state;
   SwitchToken token{&state.lock, &features};
   CuptiOwnership ownership{
@@ -47,7 +46,7 @@ struct IterationParts {
                               &activity, &counters, &clock, writer}};
   Handover handover{{&state, &window, &borders, &watch, &steps, &captures, &activity, &counters,
                      &launch_names, &cupti, &features}};
-  ControlMirror control{writer, &wanted_configs};
+  ControlMirror control{writer};
   LevelSwitch levels{{&state, &control, &token, &ownership, &window, &borders, &watch, &steps,
                       &captures, &clock, &helper, writer}};
   IterationEvents events{{&state, &window, &watch, &steps, &control, &token, &captures, &activity,
