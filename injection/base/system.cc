@@ -17,6 +17,11 @@ namespace seqpoint::inject {
 uint64_t RealNs() { return injection::NowNs(CLOCK_REALTIME); }
 uint64_t MonotonicNs() { return injection::NowNs(CLOCK_MONOTONIC); }
 
+void SleepNs(long ns) {
+  const timespec pause = {0, ns};
+  nanosleep(&pause, nullptr);
+}
+
 __thread ThreadState t_state;
 
 uint32_t AskThreadId() {
@@ -39,8 +44,7 @@ bool SpinLock::TryLock(uint64_t timeout_ns) {
     } else if (i < kSpins + kYields) {
       sched_yield();
     } else {  // its holder was preempted by us, whose priority is higher
-      const timespec pause = {0, 50'000};
-      nanosleep(&pause, nullptr);
+      SleepNs(50'000);
       waited_ns += 50'000;
     }
   }

@@ -16,6 +16,7 @@ namespace seqpoint::inject {
 
 uint64_t RealNs();       // CLOCK_REALTIME
 uint64_t MonotonicNs();  // CLOCK_MONOTONIC
+void SleepNs(long ns);   // less than a second
 
 // A lock of one word for sections of well under a microsecond, zero-initialised, so that it needs
 // no constructor and a forked child may simply forget it. One read-modify-write to take, a plain

@@ -55,14 +55,20 @@ void CounterConfigs::Prepare(uint32_t target, const abi::MetricConfig wanted[abi
     DropHost(&config->host);
     config->wanted = wanted[i];
     if (wanted[i].config_id <= abi::kConfigTrace) continue;
+    Message message;
+    uint32_t passes = 0, result = target;
     if (target_ready_) {
-      PrepareOne(config);
+      result = BuildConfig(config, &passes, &message);
     } else {
-      Message message;
       message.Append("no counters can be collected (%s); the feature \"counters\" says why",
                      cupti_->ResultName(target));
-      Report(wanted[i].config_id, 0, target, message);
     }
+    if (result == CUPTI_SUCCESS) {
+      config->ready_id.store(wanted[i].config_id, std::memory_order_release);
+    } else {
+      DropHost(&config->host);
+    }
+    Report(wanted[i].config_id, passes, result, message);
   }
 }
 
@@ -125,18 +131,6 @@ uint32_t CounterConfigs::PrepareTarget(CUcontext context) {
   features_->Report(abi::Feature::kCounters, abi::FeatureState::kReady, 0,
                     "counters of %s can be collected by %s", chip_, backend_->words());
   return CUPTI_SUCCESS;
-}
-
-void CounterConfigs::PrepareOne(CounterConfig* config) {
-  Message message;
-  uint32_t passes = 0;
-  const uint32_t result = BuildConfig(config, &passes, &message);
-  if (result == CUPTI_SUCCESS) {
-    config->ready_id.store(config->wanted.config_id, std::memory_order_release);
-  } else {
-    DropHost(&config->host);
-  }
-  Report(config->wanted.config_id, passes, result, message);
 }
 
 void CounterConfigs::Report(uint16_t config_id, uint32_t passes, uint32_t result,

@@ -61,7 +61,6 @@ class CounterConfigs {
   uint32_t Fail(const char* function, uint32_t result) const {
     return ReportCounterFailure(*cupti_, features_, function, result);
   }
-  void PrepareOne(CounterConfig* config);
   uint32_t BuildConfig(CounterConfig* config, uint32_t* passes, Message* message);
   uint32_t MakeHost(const CounterConfig& config, CUpti_Profiler_Host_Object** host);
   uint32_t AddMetrics(CUpti_Profiler_Host_Object* host, const char** names, size_t count);

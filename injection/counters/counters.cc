@@ -1,7 +1,6 @@
 #include "injection/counters/counters.h"
 
 #include <string.h>
-#include <time.h>
 
 #include "injection/cupti/current_context.h"
 
@@ -50,7 +49,11 @@ uint32_t Counters::Open(CUcontext context, CUcontext known, uint16_t config_id, 
   active_ = configs_.Find(config_id);
   uint32_t result = CUPTI_ERROR_INVALID_PARAMETER;
   const CallWatch::Scope watch(parts_.call_watch, "the start of CUPTI's counters", true);
-  if (active_ != nullptr && context != nullptr) result = Open(context, usual_ns);
+  if (active_ != nullptr && context != nullptr) {
+    // Each context has a profiler of its own, and one of them is enabled at a time.
+    if (backend_->context() != nullptr && backend_->context() != context) backend_->Disable();
+    result = backend_->Open(context, active_, usual_ns);
+  }
   if (result == CUPTI_SUCCESS) {
     availability_.OnOpened();
     if (active_->kernels) kernels_.Begin(context);
@@ -60,12 +63,6 @@ uint32_t Counters::Open(CUcontext context, CUcontext known, uint16_t config_id, 
   active_ = nullptr;
   state_.store(State::kIdle, std::memory_order_release);
   return result;
-}
-
-uint32_t Counters::Open(CUcontext context, uint64_t usual_ns) {
-  // Each context has a profiler of its own, and one of them is enabled at a time.
-  if (backend_->context() != nullptr && backend_->context() != context) backend_->Disable();
-  return backend_->Open(context, active_, usual_ns);
 }
 
 uint32_t Counters::Close(CUcontext known) {
@@ -148,8 +145,7 @@ void Counters::ForgetContext(CUcontext context) {
       state_.store(State::kIdle, std::memory_order_release);
       return;
     }
-    const timespec pause = {0, 10'000'000};
-    nanosleep(&pause, nullptr);
+    SleepNs(10'000'000);
   }
   // The decode is stuck; using its context afterwards would be worse than no more counters.
   GiveUp();

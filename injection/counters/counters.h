@@ -114,7 +114,6 @@ class Counters final : public CallRecordListener {
  private:
   enum class State : uint32_t { kIdle, kPreparing, kOpen, kClosed, kDecoding };
   bool Begin(State to);
-  uint32_t Open(CUcontext context, uint64_t usual_ns);
   bool DecodeNow(bool last);
   uint32_t DecodeKernels(double* sums);
 

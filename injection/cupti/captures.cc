@@ -1,7 +1,5 @@
 #include "injection/cupti/captures.h"
 
-#include <time.h>
-
 namespace seqpoint::inject {
 namespace {
 
@@ -44,8 +42,7 @@ uint64_t Captures::AwaitUnsafe(uint64_t patience_ns) const {
   const uint64_t begin_ns = clock_->NowNs();
   const uint64_t deadline_ns = MonotonicNs() + patience_ns;
   while (unsafe_.load(std::memory_order_acquire) && MonotonicNs() < deadline_ns) {
-    const timespec pause = {0, 100'000};
-    nanosleep(&pause, nullptr);
+    SleepNs(100'000);
   }
   return clock_->NowNs() - begin_ns;
 }

@@ -1,7 +1,5 @@
 #include "injection/cupti/switch_token.h"
 
-#include <time.h>
-
 namespace seqpoint::inject {
 
 bool SwitchToken::TryTake() {
@@ -34,8 +32,7 @@ uint64_t SwitchToken::AwaitForCapture() {
       }
       if (too_long_) return held_ns;
     }
-    const timespec pause = {0, 50'000};
-    nanosleep(&pause, nullptr);
+    SleepNs(50'000);
     held_ns = MonotonicNs() - begin_ns;
   }
   LockGuard guard(lock_);

@@ -35,7 +35,7 @@ void MeasurementBorders::Open(CUcontext known) {
   parts_.window->OnOpened(begin_ns, end_ns, seen);
   parts_.state->held_ns += end_ns - begin_ns;
   if (status == 0) return;
-  parts_.window->OnRefused();
+  parts_.window->Drop();
   ReportFailure(status);
   WriteWindow(end_ns, status);
 }

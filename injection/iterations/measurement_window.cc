@@ -133,11 +133,6 @@ void MeasurementWindow::OnOpened(uint64_t begin_ns, uint64_t end_ns,
   open_.seen = seen;
 }
 
-void MeasurementWindow::OnRefused() {
-  if (open_.chosen) plan_.GiveBack(open_.entry.entry_id);
-  Abort();
-}
-
 void MeasurementWindow::OnFailed(uint64_t end_ns) {
   if (closing_.chosen) plan_.GiveBack(closing_.entry.entry_id);
   if (closing_.speculative) speculative_.Charge(end_ns, closing_.stopped_ns);

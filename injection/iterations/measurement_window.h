@@ -98,9 +98,8 @@ class MeasurementWindow {
   void Abort();
   Measurement* closing() { return &closing_; }
 
-  // For MeasurementBorders: the window was opened, or it could not be and is the closing one.
+  // For MeasurementBorders: the window was opened.
   void OnOpened(uint64_t begin_ns, uint64_t end_ns, const ActivityDecoder::Seen& seen);
-  void OnRefused();
   // closing() came to nothing at `end_ns`.
   void OnFailed(uint64_t end_ns);
 

@@ -63,10 +63,6 @@ void* Helper::Run(void* self) {
   return nullptr;
 }
 
-uint64_t Helper::IntervalNs() const {
-  return std::min(uint64_t{g_guest->control.flush_interval_ms()} * 1'000'000, kTickNs);
-}
-
 void Helper::Loop() {
   Guest* guest = g_guest;
   uint32_t seen = 0;
@@ -105,7 +101,8 @@ void Helper::Loop() {
       }
       next_clock_ns_ = now_ns + kClockEveryNs;
     }
-    seen = wake_->Wait(seen, IntervalNs());
+    const uint64_t flush_ns = uint64_t{guest->control.flush_interval_ms()} * 1'000'000;
+    seen = wake_->Wait(seen, std::min(flush_ns, kTickNs));
   }
   // A program that ends within the first moments has perhaps not been introduced yet.
   if (next_connect_ns_ == 0) TalkToDaemon(1);

@@ -38,7 +38,6 @@ class Helper {
   void ServeCounters(CUcontext context);
   void RelaxCaptures();
   uint64_t FlushPauseNs(uint64_t flush_ns);
-  uint64_t IntervalNs() const;
 
   WakeWord* const wake_;
   WakeWord done_;

@@ -6,7 +6,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -247,8 +246,7 @@ void BeginCuda(Guest* guest) {
   guest->ownership.SetLibrary(Library::kFound);
   WatchOtherUsers(guest, was_mapped);
   // The helper thread may be at something, for a moment.
-  constexpr timespec kMoment = {0, 100'000};
-  for (int i = 0; i < 100 && !guest->ownership.Take(false); ++i) nanosleep(&kMoment, nullptr);
+  for (int i = 0; i < 100 && !guest->ownership.Take(false); ++i) SleepNs(100'000);
 }
 
 void InitializeOnce(Caller caller) {

@@ -1,7 +1,6 @@
 #include "injection/process/stand_down.h"
 
 #include <errno.h>
-#include <time.h>
 
 #include "injection/cupti/stand_down_requests.h"
 #include "injection/process/guest.h"
@@ -15,28 +14,24 @@ constexpr uint64_t kPatienceNs = 1'000'000'000;
 // or the helper thread at a decode.
 template <typename Done>
 bool Try(Guest* guest, const Done& done) {
+  const int saved_errno = errno;
+  bool did = false;
   // Inside a call of ours this very thread may be what stands in the way.
   if (Thread()->inside == 0) {
     const uint64_t deadline_ns = MonotonicNs() + kPatienceNs;
-    while (!guest->token.Stopped()) {
-      if (done()) return true;
-      if (MonotonicNs() >= deadline_ns) break;
-      const timespec pause = {0, 200'000};
-      nanosleep(&pause, nullptr);
+    while (!guest->token.Stopped() && !(did = done()) && MonotonicNs() < deadline_ns) {
+      SleepNs(200'000);
     }
   }
-  guest->helper_wake.Wake();
-  return false;
+  if (!did) guest->helper_wake.Wake();
+  errno = saved_errno;
+  return did;
 }
 
 int LeaveCupti(Guest* guest) {
-  const int saved_errno = errno;
-  bool free = true;
-  if (guest != nullptr && guest->ring.active()) {
-    free = Try(guest, [guest] { return !StandsDown() || guest->ownership.Release(true); });
-  }
-  errno = saved_errno;
-  return free ? 0 : 1;
+  if (guest == nullptr || !guest->ring.active()) return 0;
+  const auto leave = [guest] { return !StandsDown() || guest->ownership.Release(true); };
+  return Try(guest, leave) ? 0 : 1;
 }
 
 }  // namespace
@@ -60,11 +55,9 @@ int ComeBack() {
   const bool last = TakeBackStandDown();
   Guest* guest = g_guest;
   if (!last || guest == nullptr || !guest->ring.active()) return 0;
-  const int saved_errno = errno;
   CuptiOwnership* ownership = &guest->ownership;
   const bool tried = Try(guest, [ownership] { return ownership->Take(true); });
-  errno = saved_errno;
-  return tried && (!ownership->wants_more()) ? 0 : 1;
+  return tried && !ownership->wants_more() ? 0 : 1;
 }
 
 }  // namespace seqpoint::inject

@@ -18,6 +18,9 @@ namespace {
 
 constexpr size_t kPageBytes = 4096;
 constexpr uint32_t kStarvedSearch = 8;
+constexpr size_t kMostPayloadBytes =
+    abi::kMaxEventSlots * abi::kSlotBytes - offsetof(abi::LaneSlot, payload);
+static_assert(abi::EventSlots(kMostPayloadBytes) == abi::kMaxEventSlots);
 
 // Plain data, so that no thread-local constructor exists; initial-exec, so that no first use
 // allocates.
@@ -210,12 +213,8 @@ bool RingWriter::WriteEvent(abi::EventType type, const void* fixed, size_t fixed
   const uint64_t number = __atomic_fetch_add(&header_->lane_number, 1, __ATOMIC_RELAXED);
   const size_t payload_bytes = fixed_bytes + tail_bytes;
   uint64_t position = __atomic_load_n(&header_->lane_head, __ATOMIC_RELAXED);
-  uint32_t slots = 0;
-  bool fits = payload_bytes <= abi::kMaxEventSlots * abi::kSlotBytes;
-  if (fits) {
-    slots = abi::EventSlots(static_cast<uint32_t>(payload_bytes));
-    fits = slots <= abi::kMaxEventSlots;
-  }
+  const bool fits = payload_bytes <= kMostPayloadBytes;
+  const uint32_t slots = fits ? abi::EventSlots(static_cast<uint32_t>(payload_bytes)) : 0;
   do {
     const uint64_t freed = __atomic_load_n(&header_->lane_tail, __ATOMIC_ACQUIRE);
     if (!fits || position + slots - freed > lane_slots_) {
