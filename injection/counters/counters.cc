@@ -21,7 +21,8 @@ bool Counters::Begin(State to) {
 }
 
 bool Counters::Ready(uint16_t config_id) {
-  return !busy() && !availability_.busy() && CanBeHad(config_id);
+  return state_.load(std::memory_order_relaxed) == State::kIdle && !availability_.busy() &&
+         CanBeHad(config_id);
 }
 
 bool Counters::CanBeHad(uint16_t config_id) {

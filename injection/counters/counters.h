@@ -109,7 +109,6 @@ class Counters final : public CallRecordListener {
   // ours. While another tool has it, calls of ours would be in its trace; and without callbacks
   // stream captures are not seen.
   void Prepare(CUcontext context, const WantedConfigs& wanted, bool may_ask);
-  bool busy() const { return state_.load(std::memory_order_relaxed) != State::kIdle; }
 
  private:
   enum class State : uint32_t { kIdle, kPreparing, kOpen, kClosed, kDecoding };

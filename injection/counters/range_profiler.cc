@@ -127,14 +127,10 @@ uint32_t RangeProfiler::Close() {
   SEQPOINT_PARAMS(RangeProfiler_Stop, stop);
   stop.pRangeProfilerObject = object_;
   const uint32_t stopped = cupti_->RangeProfilerStop(&stop);
-  uint32_t result = 0;
-  if (popped != CUPTI_SUCCESS) {
-    result = Fail("cuptiRangeProfilerPopRange", popped);
-  } else if (stopped != CUPTI_SUCCESS) {
-    result = Fail("cuptiRangeProfilerStop", stopped);
-  }
-  if (result != 0) Disable();  // the next range begins with a profiler that is not half open
-  return result;
+  if (popped == CUPTI_SUCCESS && stopped == CUPTI_SUCCESS) return 0;
+  Disable();  // the next range begins with a profiler that is not half open
+  return popped != CUPTI_SUCCESS ? Fail("cuptiRangeProfilerPopRange", popped)
+                                 : Fail("cuptiRangeProfilerStop", stopped);
 }
 
 void RangeProfiler::Disable() {

@@ -27,13 +27,17 @@ bool Mapped(const char* prefix, char path[PATH_MAX]) {
   });
 }
 
-__attribute__((format(printf, 1, 2))) void* Open(const char* format, ...) {
+// For dlopen.
+constexpr int kLoad = RTLD_NOW | RTLD_LOCAL;
+constexpr int kLoaded = RTLD_NOW | RTLD_NOLOAD;
+
+__attribute__((format(printf, 2, 3))) void* Open(int flags, const char* format, ...) {
   char path[PATH_MAX];
   va_list arguments;
   va_start(arguments, format);
   vsnprintf(path, sizeof(path), format, arguments);
   va_end(arguments);
-  return dlopen(path, RTLD_NOW | RTLD_LOCAL);
+  return dlopen(path, flags);
 }
 
 // Bytes of the path's folder; 0: it has none.
@@ -46,17 +50,17 @@ int FolderLength(const char* path) {
 void* OpenMajor(const char* major, const char* runtime) {
   void* handle = nullptr;
   if (const int length = FolderLength(runtime); length > 0) {
-    handle = Open("%.*s/libcupti.so.%s", length, runtime, major);
+    handle = Open(kLoad, "%.*s/libcupti.so.%s", length, runtime, major);
     // As pip packages lie.
     if (handle == nullptr) {
-      handle = Open("%.*s/../../cuda_cupti/lib/libcupti.so.%s", length, runtime, major);
+      handle = Open(kLoad, "%.*s/../../cuda_cupti/lib/libcupti.so.%s", length, runtime, major);
     }
   }
-  if (handle == nullptr) handle = Open("libcupti.so.%s", major);
+  if (handle == nullptr) handle = Open(kLoad, "libcupti.so.%s", major);
   for (const char* toolkit : {static_cast<const char*>(getenv("CUDA_HOME")), "/usr/local/cuda"}) {
     if (toolkit == nullptr || toolkit[0] == '\0') continue;
     for (const char* folder : {"extras/CUPTI/lib64", "lib64"}) {
-      if (handle == nullptr) handle = Open("%s/%s/libcupti.so.%s", toolkit, folder, major);
+      if (handle == nullptr) handle = Open(kLoad, "%s/%s/libcupti.so.%s", toolkit, folder, major);
     }
   }
   return handle;
@@ -73,24 +77,19 @@ void* OpenCupti(bool* was_mapped) {
     snprintf(name, sizeof(name), "libcudart.so.%s", major);
     if (own == nullptr && Mapped(name, runtime)) own = major;
   }
-  const auto mapped = [](const char* major) {
-    char soname[32];
-    snprintf(soname, sizeof(soname), "libcupti.so.%s", major);
-    return dlopen(soname, RTLD_NOLOAD | RTLD_NOW);
-  };
-  void* handle = own != nullptr ? mapped(own) : nullptr;
+  void* handle = own != nullptr ? Open(kLoaded, "libcupti.so.%s", own) : nullptr;
   for (const char* major : kMajors) {
-    if (handle == nullptr) handle = mapped(major);
+    if (handle == nullptr) handle = Open(kLoaded, "libcupti.so.%s", major);
   }
   if (handle != nullptr) return handle;
   char path[PATH_MAX];
   if (Mapped("libcupti.so", path)) {
-    handle = dlopen(path, RTLD_NOLOAD | RTLD_NOW);
+    handle = dlopen(path, kLoaded);
     if (handle != nullptr) return handle;
   }
   *was_mapped = false;
   const char* named = getenv("SEQPOINT_CUPTI_LIB");
-  if (named != nullptr && named[0] != '\0') return dlopen(named, RTLD_NOW | RTLD_LOCAL);
+  if (named != nullptr && named[0] != '\0') return dlopen(named, kLoad);
   if (own != nullptr) handle = OpenMajor(own, runtime);
   for (const char* major : kMajors) {
     if (handle == nullptr) handle = OpenMajor(major, "");
@@ -105,8 +104,8 @@ void PreloadNvperf(void* any_cupti_function) {
   if (dladdr(any_cupti_function, &info) == 0 || info.dli_fname == nullptr) return;
   const int length = FolderLength(info.dli_fname);
   if (length == 0) return;
-  Open("%.*s/libnvperf_host.so", length, info.dli_fname);
-  Open("%.*s/libnvperf_target.so", length, info.dli_fname);
+  Open(kLoad, "%.*s/libnvperf_host.so", length, info.dli_fname);
+  Open(kLoad, "%.*s/libnvperf_target.so", length, info.dli_fname);
 }
 
 template <typename Function>
@@ -141,7 +140,7 @@ bool Cupti::CanSample() const {
 LoadedCupti LoadCupti(Cupti* cupti, CudaDriver* driver, Features* features) {
   using abi::Feature;
   using abi::FeatureState;
-  if (void* cuda = dlopen("libcuda.so.1", RTLD_NOLOAD | RTLD_NOW); cuda != nullptr) {
+  if (void* cuda = dlopen("libcuda.so.1", kLoaded); cuda != nullptr) {
 #define SEQPOINT_RESOLVE(name, function) Resolve(cuda, #function, &driver->name);
     SEQPOINT_DRIVER(SEQPOINT_RESOLVE)
 #undef SEQPOINT_RESOLVE

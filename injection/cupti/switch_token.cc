@@ -23,17 +23,14 @@ uint64_t SwitchToken::AwaitForCapture() {
   constexpr uint64_t kPatienceNs = 250'000'000;
   const uint64_t begin_ns = MonotonicNs();
   uint64_t held_ns = 0;
-  while (held_ns < kPatienceNs) {
+  for (; held_ns < kPatienceNs; held_ns = MonotonicNs() - begin_ns) {
     {
       LockGuard guard(lock_);
-      if (!taken_ || stopped_) {
-        too_long_ = false;
-        return held_ns;
-      }
-      if (too_long_) return held_ns;
+      const bool free = !taken_ || stopped_;
+      if (free) too_long_ = false;
+      if (free || too_long_) return held_ns;
     }
     SleepNs(50'000);
-    held_ns = MonotonicNs() - begin_ns;
   }
   LockGuard guard(lock_);
   too_long_ = true;

@@ -133,15 +133,11 @@ void WatchOtherUsers(Guest* guest, bool was_mapped) {
                            "of CUPTI would not be noticed: GPU times are not asked for, and "
                            "iterations are timed by their calls");
   }
+  if (called == Called::kYes) return Notice(kHolders[kFirst + which], false);
+  if (called == Called::kMentioned) return Notice(kMayUse, false);
+  if (!was_mapped) return;
   char file[24], holder[64];
-  Held held = Held::kNo;
-  if (called == Called::kYes) {
-    Notice(kHolders[kFirst + which], false);
-  } else if (called == Called::kMentioned) {
-    Notice(kMayUse, false);
-  } else if (was_mapped) {
-    held = HeldByAnObject(beginnings, file, sizeof(file));
-  }
+  const Held held = HeldByAnObject(beginnings, file, sizeof(file));
   if (held == Held::kYes) {
     snprintf(holder, sizeof(holder), "%s, which may use CUPTI itself", file);
     Notice(holder, false);

@@ -31,16 +31,14 @@ bool IsSet(const char* text) { return text != nullptr && text[0] != 0; }
 }  // namespace
 
 Status InjectSocketPath(char* path, size_t path_bytes) {
-  const char* own = getenv("SEQPOINT_DIR");
-  const char* runtime = getenv("XDG_RUNTIME_DIR");
-  int n;
-  if (IsSet(own)) {
-    n = snprintf(path, path_bytes, "%s/inject.sock", own);
-  } else if (IsSet(runtime)) {
-    n = snprintf(path, path_bytes, "%s/seqpoint/inject.sock", runtime);
-  } else {
-    n = snprintf(path, path_bytes, "/run/seqpoint/inject.sock");
+  const char* folder = getenv("SEQPOINT_DIR");
+  const char* subfolder = "";
+  if (!IsSet(folder)) {
+    folder = getenv("XDG_RUNTIME_DIR");
+    subfolder = "/seqpoint";
   }
+  if (!IsSet(folder)) folder = "/run";
+  const int n = snprintf(path, path_bytes, "%s%s/inject.sock", folder, subfolder);
   if (n < 0 || static_cast<size_t>(n) >= path_bytes ||
       static_cast<size_t>(n) >= sizeof(sockaddr_un::sun_path)) {
     return Fail(ENAMETOOLONG, path, "longer than a socket address; set SEQPOINT_DIR");
