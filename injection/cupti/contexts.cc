@@ -16,12 +16,11 @@ void Contexts::Add(CUcontext context) {
 
 void Contexts::Remove(CUcontext context) {
   LockGuard guard(&lock_);
+  int kept = 0;
   for (int i = 0; i < count_; ++i) {
-    if (contexts_[i] != context) continue;
-    for (int j = i + 1; j < count_; ++j) contexts_[j - 1] = contexts_[j];
-    --count_;
-    return;
+    if (contexts_[i] != context) contexts_[kept++] = contexts_[i];
   }
+  count_ = kept;
 }
 
 void Contexts::Forget() {

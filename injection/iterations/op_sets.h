@@ -16,11 +16,13 @@ using abi::OpBit;
 // iteration, run on engines of their own, and move next to nothing compared with the kernels.
 inline constexpr uint32_t kWorkOps = OpBit(abi::Op::kLaunch) | OpBit(abi::Op::kGraphLaunch) |
                                      OpBit(abi::Op::kMemset) | OpBit(abi::Op::kCopyD2D);
+// The host blocks until the GPU is done.
+inline constexpr uint32_t kSyncOps =
+    OpBit(abi::Op::kStreamSync) | OpBit(abi::Op::kEventSync) | OpBit(abi::Op::kContextSync);
 // Where an iteration leaves no time stamp, its time comes from the host's waits for the GPU. The
 // others say which work a wait was for.
-inline constexpr uint32_t kWaitOps = OpBit(abi::Op::kStreamSync) | OpBit(abi::Op::kEventSync) |
-                                     OpBit(abi::Op::kContextSync) | OpBit(abi::Op::kCopyD2H) |
-                                     OpBit(abi::Op::kEventRecord);
+inline constexpr uint32_t kWaitOps =
+    kSyncOps | OpBit(abi::Op::kCopyD2H) | OpBit(abi::Op::kEventRecord);
 inline constexpr uint32_t kAllOps = (OpBit(abi::Op::kCount) - 1) & ~1u;
 inline constexpr uint32_t kNvtxOps =
     OpBit(abi::Op::kNvtxPush) | OpBit(abi::Op::kNvtxPop) | OpBit(abi::Op::kNvtxMark);

@@ -10,10 +10,6 @@ namespace {
 
 using abi::Op;
 
-bool IsSync(Op op) {
-  return op == Op::kStreamSync || op == Op::kEventSync || op == Op::kContextSync;
-}
-
 void OnCapture(const WatchedCall& watched, const CUpti_CallbackData& data, ThreadState* thread) {
   const bool enter = data.callbackSite == CUPTI_API_ENTER;
   // A capture counts from before its first call to after its last, so that nothing of ours can fall
@@ -56,7 +52,7 @@ void OnDriverCall(uint32_t cbid, const CUpti_CallbackData& data) {
   if (!enter && watched->op == Op::kLaunch && guest->counters.kernels().listing()) {
     guest->counters.kernels().OnLaunched();
   }
-  const bool sync = IsSync(watched->op);
+  const bool sync = (OpBit(watched->op) & kSyncOps) != 0;
   if ((!enter && !watched->blocks) || data.correlationData == nullptr) return;
   if (enter && watched->blocks) *data.correlationData = guest->clock.NowNs();
   if (enter && sync) return;
