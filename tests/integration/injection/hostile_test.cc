@@ -87,9 +87,9 @@ void Welcome(int fd, uint32_t version, uint32_t status, const std::string& messa
   welcome.abi_version = version;
   welcome.status = status;
   welcome.text_bytes = static_cast<uint32_t>(message.size());
-  std::string message(reinterpret_cast<const char*>(&welcome), sizeof(welcome));
-  message += message;
-  static_cast<void>(!send(fd, message.data(), message.size(), MSG_NOSIGNAL));
+  std::string packet(reinterpret_cast<const char*>(&welcome), sizeof(welcome));
+  packet += message;
+  static_cast<void>(!send(fd, packet.data(), packet.size(), MSG_NOSIGNAL));
 }
 
 // No puppet listens here.
