@@ -25,6 +25,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 #include "client/text/format.h"
+#include "proto/invalid_argument.h"
 #include "proto/status_macros.h"
 
 namespace seqpoint::client {
@@ -111,7 +112,7 @@ absl::StatusOr<std::string> ReadPem(const std::string& path) {
   std::stringstream text;
   text << file.rdbuf();
   if (!file || text.str().empty()) {
-    return absl::InvalidArgumentError(absl::StrCat("cannot read ", path, ": ", strerror(errno)));
+    return InvalidArgument("cannot read ", path, ": ", strerror(errno));
   }
   return text.str();
 }

@@ -16,6 +16,7 @@
 #include "client/commands/options.h"
 #include "client/commands/planners.h"
 #include "client/text/help.h"
+#include "proto/invalid_argument.h"
 
 namespace seqpoint::client {
 namespace {
@@ -48,8 +49,7 @@ int RunPlanner(const Context& context, Words words, size_t at) {
   const auto other =
       std::find_if(words.begin(), name, [](const auto& word) { return word != "--json"; });
   if (other != name) {
-    return context.Fail(
-        absl::InvalidArgumentError(absl::StrCat(*other, " does not belong to seqpoint ", planner)));
+    return context.Fail(InvalidArgument(*other, " does not belong to seqpoint ", planner));
   }
   words.erase(name);
   return context.Fail(StartPlanner(planner, words));

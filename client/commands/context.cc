@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "client/commands/options.h"
 #include "client/text/progress.h"
+#include "proto/invalid_argument.h"
 
 namespace seqpoint::client {
 
@@ -44,7 +45,7 @@ int Context::Fail(const absl::Status& status, bool output_taken) const {
 absl::Status Context::UsageError(const std::string& message) const {
   const std::vector<CLI::App*> parsed = app_->get_subcommands();
   const std::string command = parsed.empty() ? "" : parsed[0]->get_name() + " ";
-  return absl::InvalidArgumentError(absl::StrCat(message, "; see seqpoint ", command, "--help"));
+  return InvalidArgument(message, "; see seqpoint ", command, "--help");
 }
 
 int Context::RunCommand() const {

@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "client/commands/options.h"
 #include "client/text/format.h"
+#include "proto/invalid_argument.h"
 
 namespace seqpoint::client {
 namespace {
@@ -71,9 +72,8 @@ absl::StatusOr<v1::Horizon> HorizonOptions::Read() const {
     return absl::InvalidArgumentError("--epochs needs --lengths FILE or --iterations N");
   }
   if (iterations > kMaxCount / times) {
-    return absl::InvalidArgumentError(absl::StrCat(FormatCount(iterations), " iterations x ",
-                                                   FormatCount(times), " epochs are more than ",
-                                                   FormatCount(kMaxCount), " iterations"));
+    return InvalidArgument(FormatCount(iterations), " iterations x ", FormatCount(times),
+                           " epochs are more than ", FormatCount(kMaxCount), " iterations");
   }
   horizon.set_kind(v1::Horizon::KIND_ITERATIONS);
   horizon.set_iterations(iterations * times);

@@ -14,6 +14,7 @@
 #include "client/text/figures_text.h"
 #include "client/text/help.h"
 #include "client/text/notes.h"
+#include "proto/invalid_argument.h"
 #include "proto/status_macros.h"
 
 namespace seqpoint::client {
@@ -36,9 +37,8 @@ absl::StatusOr<std::string> WhyNoIterations(const IterationsOptions& options,
   std::set<int> ranks;
   for (const v1::Process& process : job.processes()) ranks.insert(process.rank());
   if (options.rank.has_value() && !ranks.empty() && ranks.count(*options.rank) == 0) {
-    return absl::InvalidArgumentError(absl::StrCat("--rank: job ", Quote(options.job),
-                                                   " has no rank ", *options.rank, "; there are ",
-                                                   absl::StrJoin(ranks, ", ")));
+    return InvalidArgument("--rank: job ", Quote(options.job), " has no rank ", *options.rank,
+                           "; there are ", absl::StrJoin(ranks, ", "));
   }
   if (options.measured && total > 0) {
     return absl::StrCat("none of ", options.part.given() ? "these of " : "", FormatCount(total),

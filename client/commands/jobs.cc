@@ -13,6 +13,7 @@
 #include "client/text/format.h"
 #include "client/text/help.h"
 #include "client/text/job_text.h"
+#include "proto/invalid_argument.h"
 #include "proto/status_macros.h"
 
 namespace seqpoint::client {
@@ -60,8 +61,7 @@ absl::StatusOr<v1::ListJobsRequest> JobsOptions::Request(absl::Time now) const {
   for (const std::string& name : states) {
     const auto state = States().find(name);
     if (state == States().end()) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("--state: ", Quote(name), " is none of ", StateNames()));
+      return InvalidArgument("--state: ", Quote(name), " is none of ", StateNames());
     }
     request.add_states(state->second);
   }
@@ -93,10 +93,10 @@ absl::StatusOr<absl::Time> ParseSince(const std::string& text, absl::Time now) {
                              "%Y-%m-%dT%H:%M:%S", "%Y-%m-%dT%H:%M:%E*S%Ez"}) {
     if (absl::ParseTime(format, text, absl::LocalTimeZone(), &time, &error)) return time;
   }
-  return absl::InvalidArgumentError(
-      absl::StrCat("--since: ", Quote(text),
-                   " is neither a time, such as 2026-11-20 or \"2026-11-20 14:30\", nor how long "
-                   "ago, such as 90m, 12h or 3d"));
+  return InvalidArgument(
+      "--since: ", Quote(text),
+      " is neither a time, such as 2026-11-20 or \"2026-11-20 14:30\", nor how long "
+      "ago, such as 90m, 12h or 3d");
 }
 
 int KeepLatest(const JobsOptions& options, v1::ListJobsReply* reply) {

@@ -10,6 +10,7 @@
 #include "client/commands/options.h"
 #include "client/text/help.h"
 #include "client/text/notes.h"
+#include "proto/invalid_argument.h"
 #include "proto/status_macros.h"
 #include "proto/utf8.h"
 
@@ -99,8 +100,7 @@ absl::StatusOr<v1::MetricFile> ReadMetricFile(const std::string& path) {
   if (file) file.read(text.data(), static_cast<std::streamsize>(text.size()));
   text.resize(static_cast<size_t>(file.gcount()));
   if (file.bad() || !file.is_open()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--metrics-file: ", Quote(path), " cannot be read"));
+    return InvalidArgument("--metrics-file: ", Quote(path), " cannot be read");
   }
   std::string wrong;
   if (text.empty()) wrong = "is empty";
@@ -109,8 +109,8 @@ absl::StatusOr<v1::MetricFile> ReadMetricFile(const std::string& path) {
   }
   if (!IsUtf8(text)) wrong = "is not UTF-8";
   if (!wrong.empty()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(path, " ", wrong, "; docs/using/counters.md has the form of own metric sets"));
+    return InvalidArgument(path, " ", wrong,
+                           "; docs/using/counters.md has the form of own metric sets");
   }
   v1::MetricFile read;
   read.set_name(Printable(path));

@@ -18,6 +18,7 @@
 #include "client/text/help.h"
 #include "client/text/notes.h"
 #include "client/text/time_unit.h"
+#include "proto/invalid_argument.h"
 #include "proto/status_macros.h"
 
 namespace seqpoint::client {
@@ -90,7 +91,7 @@ std::string IdText(const Id& id, bool by_length) {
 }
 
 absl::Status Error(const std::string& path, const std::string& what) {
-  return absl::InvalidArgumentError(absl::StrCat(path, ": ", what));
+  return InvalidArgument(path, ": ", what);
 }
 
 absl::Status End(const CsvReader& csv, const std::string& path, const BadRows& bad, bool any) {

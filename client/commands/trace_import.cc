@@ -16,6 +16,7 @@
 #include "client/text/notes.h"
 #include "client/text/progress.h"
 #include "proto/file_content.h"
+#include "proto/invalid_argument.h"
 #include "proto/status_macros.h"
 
 namespace seqpoint::client {
@@ -25,7 +26,7 @@ constexpr size_t kPieceBytes = 256 << 10;
 constexpr uintmax_t kLargeBytes = 64 << 20;  // in all: progress is shown
 
 absl::Status CannotRead(const std::string& path) {
-  return absl::InvalidArgumentError(absl::StrCat("cannot read ", path, ": ", strerror(errno)));
+  return InvalidArgument("cannot read ", path, ": ", strerror(errno));
 }
 
 // A line on standard error, how far it is; it goes away in the end.

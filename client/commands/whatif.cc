@@ -19,6 +19,7 @@
 #include "client/text/help.h"
 #include "client/text/notes.h"
 #include "client/text/whatif_text.h"
+#include "proto/invalid_argument.h"
 #include "proto/status_macros.h"
 #include "proto/utf8.h"
 
@@ -32,7 +33,7 @@ absl::StatusOr<std::string> ReadText(const std::string& path) {
   std::string text(kMaxTextBytes + 1, '\0');
   if (file != nullptr) text.resize(fread(text.data(), 1, text.size(), file.get()));
   if (file == nullptr || ferror(file.get()) != 0) {
-    return absl::InvalidArgumentError(absl::StrCat("cannot read ", path, ": ", strerror(errno)));
+    return InvalidArgument("cannot read ", path, ": ", strerror(errno));
   }
   return text;
 }
@@ -43,8 +44,8 @@ absl::StatusOr<v1::WhatIfChange> TextChange(const std::string& name, const std::
   if (text.size() > kMaxTextBytes) wrong = absl::StrCat("has more than ", kMaxTextBytes, " bytes");
   if (!IsUtf8(text)) wrong = "is not UTF-8";
   if (!wrong.empty()) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        name, " ", wrong, "; docs/formats/whatif-steps.md has the ", "form of steps and presets"));
+    return InvalidArgument(name, " ", wrong, "; docs/formats/whatif-steps.md has the ",
+                           "form of steps and presets");
   }
   v1::WhatIfChange change;
   change.set_name(Printable(name));
@@ -85,9 +86,9 @@ absl::StatusOr<v1::WhatIfChange> ReadChange(const std::string& text,
     return change;
   }
   if (!is_preset) {
-    return absl::InvalidArgumentError(absl::StrCat("there is neither a preset nor a file ",
-                                                   Quote(name), DidYouMean(name, presets),
-                                                   "; `seqpoint whatif --presets` lists presets"));
+    return InvalidArgument("there is neither a preset nor a file ", Quote(name),
+                           DidYouMean(name, presets),
+                           "; `seqpoint whatif --presets` lists presets");
   }
   v1::WhatIfChange change;
   change.set_preset(Printable(text));

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/files/whole_file.h"
+#include "proto/invalid_argument.h"
 #include "proto/status_macros.h"
 
 namespace seqpoint::client {
@@ -13,8 +14,7 @@ namespace seqpoint::client {
 absl::StatusOr<int64_t> WriteExport(const Context& context, const std::string& job,
                                     v1::ExportRequest::Format format, const std::string& path) {
   if (std::error_code error; std::filesystem::is_directory(path, error)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("cannot write ", path, ": it is a folder; name a file in it"));
+    return InvalidArgument("cannot write ", path, ": it is a folder; name a file in it");
   }
   SEQPOINT_ASSIGN_OR_RETURN(std::unique_ptr<Connection> connection, context.Connect());
   v1::ExportRequest request;

@@ -10,6 +10,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "proto/invalid_argument.h"
 
 namespace seqpoint::client {
 namespace {
@@ -97,7 +98,7 @@ std::string ReadError(gzFile file) {  // empty: none
 absl::StatusOr<CsvReader> CsvReader::Open(const std::string& path, bool show_progress) {
   CsvReader reader(path, gzopen(path.c_str(), "rb"));
   if (reader.file_ == nullptr) {
-    return absl::InvalidArgumentError(absl::StrCat("cannot read ", path, ": ", strerror(errno)));
+    return InvalidArgument("cannot read ", path, ": ", strerror(errno));
   }
   gzbuffer(reader.file_.get(), kBlockBytes);
   reader.buffer_.resize(kBlockBytes);
@@ -106,8 +107,7 @@ absl::StatusOr<CsvReader> CsvReader::Open(const std::string& path, bool show_pro
   if (!reader.ReadLine()) {
     if (const absl::Status status = reader.status(); reader.too_long_) return status;
     const std::string error = ReadError(reader.file_.get());
-    return absl::InvalidArgumentError(
-        absl::StrCat("cannot read ", path, ": ", error.empty() ? "it is empty" : error));
+    return InvalidArgument("cannot read ", path, ": ", error.empty() ? "it is empty" : error);
   }
   if (absl::StartsWith(reader.line_, "\xEF\xBB\xBF")) reader.line_.remove_prefix(3);
   reader.delimiter_ = DelimiterOf(reader.line_);
@@ -115,8 +115,8 @@ absl::StatusOr<CsvReader> CsvReader::Open(const std::string& path, bool show_pro
   double number = 0;
   if (std::any_of(reader.header_.begin(), reader.header_.end(),
                   [&](const std::string& name) { return absl::SimpleAtod(name, &number); })) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        path, ":1: \"", reader.line_, "\" is not a header; the first line must name the columns"));
+    return InvalidArgument(path, ":1: \"", reader.line_,
+                           "\" is not a header; the first line must name the columns");
   }
   return reader;
 }
@@ -126,8 +126,8 @@ absl::StatusOr<std::vector<size_t>> CsvReader::Find(const std::vector<std::strin
   for (const std::string& name : names) {
     const auto it = std::find(header_.begin(), header_.end(), name);
     if (it == header_.end()) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          path_, ": no column \"", name, "\"; there are ", absl::StrJoin(header_, ", ")));
+      return InvalidArgument(path_, ": no column \"", name, "\"; there are ",
+                             absl::StrJoin(header_, ", "));
     }
     columns.push_back(static_cast<size_t>(it - header_.begin()));
   }
@@ -241,14 +241,13 @@ std::string CsvReader::ColumnProblem(size_t column) const {
 
 absl::Status CsvReader::status() const {
   if (too_long_) {
-    return absl::InvalidArgumentError(absl::StrCat(path_, ":", number_ + 1,
-                                                   ": the line is longer than ",
-                                                   kMaxLineBytes >> 20, " MiB; is it a CSV?"));
+    return InvalidArgument(path_, ":", number_ + 1, ": the line is longer than ",
+                           kMaxLineBytes >> 20, " MiB; is it a CSV?");
   }
   const std::string error = ReadError(file_.get());
   if (error.empty()) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat("cannot read ", path_, " beyond line ", number_,
-                                                 ": ", error, "; is the file truncated?"));
+  return InvalidArgument("cannot read ", path_, " beyond line ", number_, ": ", error,
+                         "; is the file truncated?");
 }
 
 bool ParseCsvNumber(absl::string_view text, double* value) {

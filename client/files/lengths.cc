@@ -15,6 +15,7 @@
 #include "absl/strings/str_join.h"
 #include "client/files/csv.h"
 #include "client/text/format.h"
+#include "proto/invalid_argument.h"
 #include "proto/status_macros.h"
 
 namespace seqpoint::client {
@@ -56,9 +57,8 @@ void TakeLonger(const Lengths& lengths, Lengths* longest) {
 }
 
 absl::Status TooManyLengths(const LengthsOptions& options, const char* of, size_t most) {
-  return absl::InvalidArgumentError(
-      absl::StrCat(options.path, ": ", of, " of more than ", most,
-                   " different lengths; pad them (--pad-to N), or give only --iterations"));
+  return InvalidArgument(options.path, ": ", of, " of more than ", most,
+                         " different lengths; pad them (--pad-to N), or give only --iterations");
 }
 
 struct LengthRange {
@@ -130,8 +130,8 @@ absl::StatusOr<std::vector<size_t>> ChooseColumns(const LengthsOptions& options,
   std::vector<size_t> chosen;
   if (!options.columns.empty()) {
     if (options.columns.size() > 2) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          options.columns.size(), " length columns are named; one or two are possible"));
+      return InvalidArgument(options.columns.size(),
+                             " length columns are named; one or two are possible");
     }
     return csv.Find(options.columns);
   }
@@ -144,9 +144,9 @@ absl::StatusOr<std::vector<size_t>> ChooseColumns(const LengthsOptions& options,
     for (size_t i = 0; i < header.size(); ++i) chosen.push_back(i);
   }
   if (chosen.empty()) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        options.path, ": there is no length column (one with \"len\" in its name) ", "among ",
-        absl::StrJoin(header, ", "), "; name one or two with --length-column"));
+    return InvalidArgument(options.path,
+                           ": there is no length column (one with \"len\" in its name) ", "among ",
+                           absl::StrJoin(header, ", "), "; name one or two with --length-column");
   }
   return chosen;
 }
@@ -218,19 +218,18 @@ absl::StatusOr<LengthFile> ReadFile(const LengthsOptions& options) {
   }
   SEQPOINT_RETURN_IF_ERROR(csv.status());
   if (bad.count() > 0) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        bad.text(), bad.count() < kMostBadRows ? "" : "; the rest of the file was not read"));
+    return InvalidArgument(bad.text(),
+                           bad.count() < kMostBadRows ? "" : "; the rest of the file was not read");
   }
   if (file.rows == 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(options.path, ": there is a header, but no row below it"));
+    return InvalidArgument(options.path, ": there is a header, but no row below it");
   }
   for (size_t i = 0; file.rounded && i < file.columns.size(); ++i) {
     const auto [low, high] = ranges[i];
     if (high == low || high - low >= kEnoughSteps) continue;
-    return absl::InvalidArgumentError(absl::StrCat(
+    return InvalidArgument(
         options.path, ": column ", file.columns[i], " has fractions, and between ", low, " and ",
-        high, " whole numbers would tell too few lengths apart; give lengths in a smaller unit"));
+        high, " whole numbers would tell too few lengths apart; give lengths in a smaller unit");
   }
   file.counts = counter.Finish();
   return file;
@@ -322,9 +321,8 @@ void ScaleCounts(int64_t total, std::map<Lengths, int64_t>* counts) {
 
 absl::StatusOr<v1::Horizon> ReadLengths(const LengthsOptions& options) {
   if (options.epochs < 1 || options.batch < 0 || options.pad_to < 1) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("epochs = ", options.epochs, ", batch = ", options.batch,
-                     ", pad-to = ", options.pad_to, ": each must be positive"));
+    return InvalidArgument("epochs = ", options.epochs, ", batch = ", options.batch,
+                           ", pad-to = ", options.pad_to, ": each must be positive");
   }
   SEQPOINT_ASSIGN_OR_RETURN(LengthFile file, ReadFile(options));
 
@@ -340,9 +338,8 @@ absl::StatusOr<v1::Horizon> ReadLengths(const LengthsOptions& options) {
     per_epoch = file.rows / options.batch;
     if (file.rows % options.batch > 0 && !options.drop_last) ++per_epoch;
     if (per_epoch == 0) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(options.path, ": ", file.rows, " examples make no batch of ", options.batch,
-                       "; leave --drop-last out or choose a smaller --batch"));
+      return InvalidArgument(options.path, ": ", file.rows, " examples make no batch of ",
+                             options.batch, "; leave --drop-last out or choose a smaller --batch");
     }
   }
   bool exact = !IsRandom(options);
@@ -368,9 +365,8 @@ absl::StatusOr<v1::Horizon> ReadLengths(const LengthsOptions& options) {
   }
   if (counts.size() > kMostLengths) return TooManyLengths(options, "iterations", kMostLengths);
   if (options.epochs > kMaxIterations / per_epoch) {
-    return absl::InvalidArgumentError(absl::StrCat("epochs = ", options.epochs, " of ", per_epoch,
-                                                   " iterations are more than ", kMaxIterations,
-                                                   " iterations"));
+    return InvalidArgument("epochs = ", options.epochs, " of ", per_epoch,
+                           " iterations are more than ", kMaxIterations, " iterations");
   }
   if (exact) {
     horizon.set_kind(v1::Horizon::KIND_HISTOGRAM);

@@ -13,6 +13,7 @@
 #include "absl/strings/str_join.h"
 #include "client/text/format.h"
 #include "client/text/time_unit.h"
+#include "proto/invalid_argument.h"
 #include "proto/status_macros.h"
 
 namespace seqpoint::client {
@@ -41,8 +42,8 @@ bool Has(const std::vector<std::string>& header, const std::string& name) {
 absl::StatusOr<std::vector<std::string>> KeyColumns(const LogOptions& options,
                                                     const std::vector<std::string>& header) {
   if (options.key_columns.size() > 2) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        options.key_columns.size(), " length columns are named; one or two are possible"));
+    return InvalidArgument(options.key_columns.size(),
+                           " length columns are named; one or two are possible");
   }
   if (!options.key_columns.empty()) return options.key_columns;
   for (const char* name : kKeyNames) {
@@ -58,9 +59,8 @@ absl::StatusOr<std::vector<std::string>> KeyColumns(const LogOptions& options,
     if (absl::StartsWith(name, "len_") && found.size() < 2) found.push_back(name);
   }
   if (!found.empty()) return found;
-  return absl::InvalidArgumentError(
-      absl::StrCat(options.path, ": which column is the length? Name one or two of ",
-                   absl::StrJoin(header, ", "), " with --key"));
+  return InvalidArgument(options.path, ": which column is the length? Name one or two of ",
+                         absl::StrJoin(header, ", "), " with --key");
 }
 
 absl::StatusOr<std::string> TimeColumn(const LogOptions& options,
@@ -70,9 +70,8 @@ absl::StatusOr<std::string> TimeColumn(const LogOptions& options,
     if (Has(header, name)) return std::string(name);
   }
   if (options.lengths_only) return std::string();
-  return absl::InvalidArgumentError(
-      absl::StrCat(options.path, ": which column is the time of an iteration? Name one of ",
-                   absl::StrJoin(header, ", "), " with --time"));
+  return InvalidArgument(options.path, ": which column is the time of an iteration? Name one of ",
+                         absl::StrJoin(header, ", "), " with --time");
 }
 
 // A number in [0, most]; else what is wrong with it.
@@ -203,11 +202,11 @@ class RowKinds {
     if (!rank_ || *rank_ >= fields.size()) return absl::OkStatus();
     if (first_rank_.empty()) first_rank_ = std::string(fields[*rank_]);
     if (fields[*rank_] == first_rank_) return absl::OkStatus();
-    return absl::InvalidArgumentError(absl::StrCat(
+    return InvalidArgument(
         path_, ":", line, ": column rank has ", Quote(first_rank_), " and ",
         Quote(std::string(fields[*rank_])),
         ": ranks run at the same time, so their times do not add up to a run's; keep the rows of ",
-        "one rank, or take each rank for a run of its own with --group rank"));
+        "one rank, or take each rank for a run of its own with --group rank");
   }
 
  private:
@@ -249,9 +248,9 @@ absl::Status ColumnsProblem(const LogOptions& options, const absl::Status& probl
                         [&](absl::string_view field) { return absl::SimpleAtod(field, &number); });
   }
   if (table) return problem;
-  return absl::InvalidArgumentError(absl::StrCat(
+  return InvalidArgument(
       options.path, options.or_trace ? " is neither a trace nor" : " is not", " a CSV with a ",
-      "header of columns, parted by commas, semicolons or tabs; it begins with ", Quote(first)));
+      "header of columns, parted by commas, semicolons or tabs; it begins with ", Quote(first));
 }
 
 // Rows that have one length where others have two.
@@ -361,27 +360,26 @@ absl::StatusOr<LogFile> ReadLogFile(const LogOptions& options) {
   }
   const int64_t in_no_figure = log.redone + log.concurrent + log.distorted;
   if (rows.empty() && log.bad.count() == 0 && log.untimed == 0 && in_no_figure == 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(options.path, ": there is a header, but no row below it"));
+    return InvalidArgument(options.path, ": there is a header, but no row below it");
   }
   const int64_t left_out = log.bad.count() + log.untimed;
   const int64_t usable =
       static_cast<int64_t>(rows.size()) - (log.kept_untimed ? log.untimed + log.distorted : 0);
   if (usable == 0 && left_out == 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(options.path, ": each of its ", in_no_figure,
-                     " rows was disturbed by a measurement, done again, or ran at the same time as "
-                     "another process"));
+    return InvalidArgument(
+        options.path, ": each of its ", in_no_figure,
+        " rows was disturbed by a measurement, done again, or ran at the same time as "
+        "another process");
   }
   if (left_out > usable) {
-    return absl::InvalidArgumentError(absl::StrCat(
+    return InvalidArgument(
         log.bad.text(), log.bad.count() > 0 ? "\n" : absl::StrCat(options.path, ": "), "only ",
         usable, " of ", left_out + usable, " rows can be used",
         log.untimed > 0 ? absl::StrCat(", ", log.untimed, " have no time") : "", "; is ",
         absl::StrJoin(log.key_columns, ", "), " the length and ", log.time_column, " the time?",
         usable == 0 && log.untimed > 0
             ? " An export has none where iterations were not timed one by one (seqpoint jobs JOB)."
-            : ""));
+            : "");
   }
   log.groups_hint = hint.Text();
   for (int d = 0; d < static_cast<int>(dimensions); ++d) {
@@ -399,9 +397,8 @@ absl::StatusOr<LogFile> ReadLogFile(const LogOptions& options) {
 
 absl::Status CheckTimeUnit(const std::string& path, const LogFile& log) {
   if (log.time_unit_ns > 0) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat(path, ": the name of column ", log.time_column,
-                   " does not end in a unit (_ns, _us, _ms, _s); say it with --time-unit"));
+  return InvalidArgument(path, ": the name of column ", log.time_column,
+                         " does not end in a unit (_ns, _us, _ms, _s); say it with --time-unit");
 }
 
 std::string ReadingNotes(const std::string& path, const LogFile& log) {

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "proto/invalid_argument.h"
 #include "proto/status_macros.h"
 
 namespace seqpoint::client {
@@ -101,12 +102,12 @@ absl::Status WriteWhole(const std::string& path, std::string_view text) {
 absl::StatusOr<std::string> ReadWhole(const std::string& path) {
   std::error_code error;
   if (std::filesystem::is_directory(path, error)) {
-    return absl::InvalidArgumentError(absl::StrCat("cannot read ", path, ": it is a folder"));
+    return InvalidArgument("cannot read ", path, ": it is a folder");
   }
   std::ifstream file(path, std::ios::binary);
   std::string text((std::istreambuf_iterator<char>(file)), {});
   if (!file.is_open() || file.bad()) {
-    return absl::InvalidArgumentError(absl::StrCat("cannot read ", path, ": ", strerror(errno)));
+    return InvalidArgument("cannot read ", path, ": ", strerror(errno));
   }
   return text;
 }

@@ -14,6 +14,7 @@
 #include "client/text/help.h"
 #include "client/text/plain_text.h"
 #include "daemon/base/json_string.h"
+#include "proto/invalid_argument.h"
 
 namespace seqpoint::client {
 namespace {
@@ -80,9 +81,8 @@ int PlannerProgram::Main(std::vector<std::string> words) {
     } catch (const CLI::ParseError& error) {
       if (error.get_exit_code() == 0) return app_.exit(error);  // --help, --version
       const std::string message = UsageMessage(app_, error, /*separated=*/false, words);
-      return FailProgram(
-          name_, absl::InvalidArgumentError(absl::StrCat(message, "; see ", name_, " --help")),
-          kExitUsage, json_);
+      return FailProgram(name_, InvalidArgument(message, "; see ", name_, " --help"), kExitUsage,
+                         json_);
     }
     absl::Status status = CheckUsage();
     if (!status.ok()) return FailProgram(name_, status, kExitUsage, json_);

@@ -13,6 +13,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "daemon/base/status_macros.h"
+#include "proto/invalid_argument.h"
 
 namespace seqpoint::sparse {
 namespace {
@@ -90,7 +91,7 @@ class Lines {
 
   template <typename... What>
   absl::Status Error(const What&... what) const {
-    return absl::InvalidArgumentError(absl::StrCat(file_, ":", number_, ": ", what...));
+    return InvalidArgument(file_, ":", number_, ": ", what...);
   }
 
  private:
@@ -176,9 +177,8 @@ absl::StatusOr<MatrixEntries> ReadMatrixMarket(std::string_view text, const std:
     }
   }
   if (read < nonzeros) {
-    return absl::InvalidArgumentError(absl::StrCat(file, ": the file was cut off: it has ", read,
-                                                   " of the ", nonzeros,
-                                                   " nonzeros that its size line says"));
+    return InvalidArgument(file, ": the file was cut off: it has ", read, " of the ", nonzeros,
+                           " nonzeros that its size line says");
   }
   return matrix;
 }
@@ -194,10 +194,9 @@ absl::StatusOr<Layer> MakeLayer(MatrixEntries* matrix) {
   for (const MatrixEntries::Entry& entry : entries) {
     if (entry.row >= matrix->rows || entry.column >= matrix->columns) {
       const bool row = entry.row >= matrix->rows;
-      return absl::InvalidArgumentError(
-          absl::StrCat(At(*matrix, entry), ": ", row ? "neuron " : "input ",
-                       (row ? entry.row : entry.column) + 1, " of a layer with ",
-                       row ? matrix->rows : matrix->columns, row ? " neurons" : " inputs"));
+      return InvalidArgument(At(*matrix, entry), ": ", row ? "neuron " : "input ",
+                             (row ? entry.row : entry.column) + 1, " of a layer with ",
+                             row ? matrix->rows : matrix->columns, row ? " neurons" : " inputs");
     }
   }
   const auto less = [](const auto& a, const auto& b) {
@@ -213,10 +212,10 @@ absl::StatusOr<Layer> MakeLayer(MatrixEntries* matrix) {
   for (size_t k = 0; k < entries.size(); ++k) {
     const MatrixEntries::Entry& entry = entries[k];
     if (k > 0 && entries[k - 1].row == entry.row && entries[k - 1].column == entry.column) {
-      return absl::InvalidArgumentError(absl::StrCat(
+      return InvalidArgument(
           At(*matrix, entry), ": the nonzero from input ", entry.column + 1, " to neuron ",
           entry.row + 1, " is there twice",
-          entry.line == 0 ? "" : absl::StrCat(", first in line ", entries[k - 1].line)));
+          entry.line == 0 ? "" : absl::StrCat(", first in line ", entries[k - 1].line));
     }
     ++layer.row_begin[entry.row + 1];
     layer.column.push_back(entry.column);
@@ -233,8 +232,7 @@ absl::StatusOr<Network> MakeNetwork(std::vector<MatrixEntries> matrices, int32_t
   std::vector<int32_t> largest(matrices.size() + 1, 0);  // of the numbers in the files that meet
   for (size_t l = 0; l < matrices.size(); ++l) {
     if (matrices[l].entries.empty()) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(matrices[l].file, ": the layer has no nonzeros"));
+      return InvalidArgument(matrices[l].file, ": the layer has no nonzeros");
     }
     for (const MatrixEntries::Entry& entry : matrices[l].entries) {
       largest[l] = std::max(largest[l], entry.column + 1);
@@ -246,11 +244,11 @@ absl::StatusOr<Network> MakeNetwork(std::vector<MatrixEntries> matrices, int32_t
     MatrixEntries* after = level == matrices.size() ? nullptr : &matrices[level];
     if (before != nullptr && after != nullptr && before->rows != 0 && after->columns != 0 &&
         before->rows != after->columns) {
-      return absl::InvalidArgumentError(absl::StrCat(
+      return InvalidArgument(
           after->file, ": the layer has ", after->columns,
           " inputs (columns), and the one before, ", before->file, ", has ", before->rows,
           " neurons (rows)",
-          before->columns == after->rows ? "; are the files in the order of the layers?" : ""));
+          before->columns == after->rows ? "; are the files in the order of the layers?" : "");
     }
     int32_t size = before != nullptr ? before->rows : 0;
     if (size == 0 && after != nullptr) size = after->columns;

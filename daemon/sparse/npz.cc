@@ -16,6 +16,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "daemon/base/status_macros.h"
+#include "proto/invalid_argument.h"
 
 namespace seqpoint::sparse {
 namespace {
@@ -42,8 +43,7 @@ struct Member {
 absl::StatusOr<std::string> Inflate(absl::string_view packed, uint64_t size,
                                     const std::string& where) {
   if (size > (packed.size() + 1) * kMostUnpacked) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(where, ": ", packed.size(), " packed bytes cannot hold ", size));
+    return InvalidArgument(where, ": ", packed.size(), " packed bytes cannot hold ", size);
   }
   std::string data(size, '\0');
   z_stream stream = {};
@@ -55,7 +55,7 @@ absl::StatusOr<std::string> Inflate(absl::string_view packed, uint64_t size,
   const int result = inflate(&stream, Z_FINISH);
   inflateEnd(&stream);
   if (result != Z_STREAM_END || stream.avail_out != 0) {
-    return absl::InvalidArgumentError(absl::StrCat(where, ": the packed data is damaged"));
+    return InvalidArgument(where, ": the packed data is damaged");
   }
   return data;
 }
@@ -69,9 +69,7 @@ absl::StatusOr<std::vector<Member>> ReadArchive(absl::string_view bytes, const s
   constexpr size_t kDirectoryBytes = 46;
   constexpr size_t kLocalBytes = 30;
   constexpr uint32_t kIn64BitField = 0xffffffff;
-  const auto error = [&](const auto&... what) {
-    return absl::InvalidArgumentError(absl::StrCat(file, ": ", what...));
-  };
+  const auto error = [&](const auto&... what) { return InvalidArgument(file, ": ", what...); };
   if (bytes.size() < kEndBytes) return error("no .npz archive, or cut off");
   size_t end = bytes.size() - kEndBytes;
   while (end > 0 && Load<uint32_t>(bytes, end) != kEndSignature) --end;
@@ -98,17 +96,17 @@ absl::StatusOr<std::vector<Member>> ReadArchive(absl::string_view bytes, const s
           Load<uint16_t>(bytes, at + 32);
     const std::string where = absl::StrCat(file, ", array \"", absl::CHexEscape(name), "\"");
     if (packed == kIn64BitField || size == kIn64BitField || local == kIn64BitField) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(where, ": arrays of 4 GiB and more are not read; give each layer a file"));
+      return InvalidArgument(where,
+                             ": arrays of 4 GiB and more are not read; give each layer a file");
     }
     if (local > end || end - local < kLocalBytes ||
         Load<uint32_t>(bytes, local) != kLocalSignature) {
-      return absl::InvalidArgumentError(absl::StrCat(where, ": the archive is damaged"));
+      return InvalidArgument(where, ": the archive is damaged");
     }
     const size_t begin =
         local + kLocalBytes + Load<uint16_t>(bytes, local + 26) + Load<uint16_t>(bytes, local + 28);
     if (begin > end || end - begin < packed) {
-      return absl::InvalidArgumentError(absl::StrCat(where, ": the archive is cut off"));
+      return InvalidArgument(where, ": the archive is cut off");
     }
     const absl::string_view content = bytes.substr(begin, packed);
     if (!absl::EndsWith(name, ".npy")) continue;
@@ -119,8 +117,7 @@ absl::StatusOr<std::vector<Member>> ReadArchive(absl::string_view bytes, const s
       SEQPOINT_ASSIGN_OR_RETURN(std::string data, Inflate(content, size, where));
       members.push_back({std::move(name), std::move(data)});
     } else {
-      return absl::InvalidArgumentError(
-          absl::StrCat(where, ": packed by method ", method, "; numpy.savez packs by 0 or 8"));
+      return InvalidArgument(where, ": packed by method ", method, "; numpy.savez packs by 0 or 8");
     }
   }
   return members;
@@ -152,7 +149,7 @@ absl::string_view ValueOf(absl::string_view header, absl::string_view key) {
 absl::StatusOr<Array> ParseArray(const Member& member, const std::string& file) {
   Array array{.where = absl::StrCat(file, ", array \"", absl::CHexEscape(member.name), "\"")};
   const auto error = [&](const auto&... what) {
-    return absl::InvalidArgumentError(absl::StrCat(array.where, ": ", what...));
+    return InvalidArgument(array.where, ": ", what...);
   };
   const absl::string_view bytes = member.data;
   if (bytes.size() < 12 || !absl::StartsWith(bytes, "\x93NUMPY")) return error("no NumPy array");
@@ -189,7 +186,7 @@ absl::StatusOr<Array> ParseArray(const Member& member, const std::string& file) 
 // The numbers of an array in the order of the file.
 absl::StatusOr<std::vector<double>> Numbers(const Array& array) {
   const auto error = [&](const auto&... what) {
-    return absl::InvalidArgumentError(absl::StrCat(array.where, ": ", what...));
+    return InvalidArgument(array.where, ": ", what...);
   };
   const int64_t each = array.bytes_each();
   if (each <= 0 || array.data.size() / each != static_cast<uint64_t>(array.elements)) {
@@ -232,13 +229,13 @@ absl::StatusOr<std::vector<double>> Numbers(const Array& array) {
 absl::Status AddEntry(const std::string& where, double row, double column, double weight,
                       MatrixEntries* matrix) {
   if (!(row >= 0 && row < matrix->rows && column >= 0 && column < matrix->columns)) {
-    return absl::InvalidArgumentError(absl::StrCat(where, ": a nonzero in row ", row, ", column ",
-                                                   column, " of a matrix of ", matrix->rows, " x ",
-                                                   matrix->columns, " (from 0 on)"));
+    return InvalidArgument(where, ": a nonzero in row ", row, ", column ", column,
+                           " of a matrix of ", matrix->rows, " x ", matrix->columns,
+                           " (from 0 on)");
   }
   if (!std::isfinite(static_cast<float>(weight))) {
-    return absl::InvalidArgumentError(absl::StrCat(where, ": the weight in row ", row, ", column ",
-                                                   column, " is ", weight, ", not finite"));
+    return InvalidArgument(where, ": the weight in row ", row, ", column ", column, " is ", weight,
+                           ", not finite");
   }
   matrix->entries.push_back(
       {static_cast<int32_t>(row), static_cast<int32_t>(column), static_cast<float>(weight)});
@@ -249,9 +246,8 @@ absl::Status SetShape(const std::string& where, double rows, double columns,
                       MatrixEntries* matrix) {
   if (!(rows >= 1 && rows <= kMostNeuronsOfLayer && columns >= 1 &&
         columns <= kMostNeuronsOfLayer)) {
-    return absl::InvalidArgumentError(absl::StrCat(where, ": a layer of ", rows, " x ", columns,
-                                                   "; it has 1 to ", kMostNeuronsOfLayer,
-                                                   " rows and columns"));
+    return InvalidArgument(where, ": a layer of ", rows, " x ", columns, "; it has 1 to ",
+                           kMostNeuronsOfLayer, " rows and columns");
   }
   matrix->rows = static_cast<int32_t>(rows);
   matrix->columns = static_cast<int32_t>(columns);
@@ -264,15 +260,14 @@ absl::StatusOr<MatrixEntries> ReadScipy(const Arrays& arrays, const std::string&
   const auto get = [&](const std::string& name) -> absl::StatusOr<std::vector<double>> {
     const auto found = arrays.find(name);
     if (found == arrays.end()) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(file, ": no array \"", name, "\", which scipy.sparse.save_npz writes"));
+      return InvalidArgument(file, ": no array \"", name, "\", which scipy.sparse.save_npz writes");
     }
     return Numbers(found->second);
   };
   SEQPOINT_ASSIGN_OR_RETURN(const auto shape, get("shape"));
   SEQPOINT_ASSIGN_OR_RETURN(const auto data, get("data"));
   MatrixEntries matrix{.file = file};
-  if (shape.size() != 2) return absl::InvalidArgumentError(absl::StrCat(file, ": no matrix"));
+  if (shape.size() != 2) return InvalidArgument(file, ": no matrix");
   SEQPOINT_RETURN_IF_ERROR(SetShape(file, shape[0], shape[1], &matrix));
 
   std::vector<double> major;  // of each nonzero
@@ -282,22 +277,20 @@ absl::StatusOr<MatrixEntries> ReadScipy(const Arrays& arrays, const std::string&
     const auto format = arrays.find("format");
     by_columns = format != arrays.end() && absl::StartsWith(format->second.data, "csc");
     if (format != arrays.end() && !by_columns && !absl::StartsWith(format->second.data, "csr")) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          file, ": the matrix is in format \"", absl::CHexEscape(format->second.data.substr(0, 3)),
-          "\"; csr, csc and coo are read"));
+      return InvalidArgument(file, ": the matrix is in format \"",
+                             absl::CHexEscape(format->second.data.substr(0, 3)),
+                             "\"; csr, csc and coo are read");
     }
     minor = get("indices");
     SEQPOINT_ASSIGN_OR_RETURN(const auto begin, get("indptr"));
     const int32_t lines = by_columns ? matrix.columns : matrix.rows;
     if (begin.size() != static_cast<size_t>(lines) + 1 || begin[0] != 0 ||
         begin.back() != static_cast<double>(data.size())) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(file, ": \"indptr\" does not fit \"shape\" and \"data\""));
+      return InvalidArgument(file, ": \"indptr\" does not fit \"shape\" and \"data\"");
     }
     for (int32_t line = 0; line < lines; ++line) {
       if (!(begin[line + 1] >= begin[line] && begin[line + 1] <= begin.back())) {
-        return absl::InvalidArgumentError(
-            absl::StrCat(file, ": \"indptr\" falls behind its entry ", line));
+        return InvalidArgument(file, ": \"indptr\" falls behind its entry ", line);
       }
       major.resize(static_cast<size_t>(begin[line + 1]), line);
     }
@@ -308,9 +301,8 @@ absl::StatusOr<MatrixEntries> ReadScipy(const Arrays& arrays, const std::string&
   }
   if (!minor.ok()) return minor.status();
   if (major.size() != data.size() || minor->size() != data.size()) {
-    return absl::InvalidArgumentError(absl::StrCat(file, ": \"data\" has ", data.size(),
-                                                   " entries, and there are ", major.size(),
-                                                   " and ", minor->size(), " indices"));
+    return InvalidArgument(file, ": \"data\" has ", data.size(), " entries, and there are ",
+                           major.size(), " and ", minor->size(), " indices");
   }
   for (size_t i = 0; i < data.size(); ++i) {
     const double row = by_columns ? (*minor)[i] : major[i];
@@ -359,15 +351,14 @@ absl::StatusOr<std::vector<MatrixEntries>> ReadNpz(std::string_view bytes,
   for (const Array& array : in_order) {
     if (array.shape.size() < 2) continue;
     if (array.shape.size() > 2) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(array.where, ": ", array.shape.size(),
-                       " dimensions; a layer is a matrix. Save fully connected layers alone"));
+      return InvalidArgument(array.where, ": ", array.shape.size(),
+                             " dimensions; a layer is a matrix. Save fully connected layers alone");
     }
     SEQPOINT_ASSIGN_OR_RETURN(MatrixEntries matrix, ReadDense(array));
     matrices.push_back(std::move(matrix));
   }
   if (matrices.empty()) {
-    return absl::InvalidArgumentError(absl::StrCat(file, ": no two-dimensional array in it"));
+    return InvalidArgument(file, ": no two-dimensional array in it");
   }
   return matrices;
 }

@@ -8,6 +8,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
+#include "proto/invalid_argument.h"
 
 namespace seqpoint::sparse {
 
@@ -23,8 +24,7 @@ absl::StatusOr<Owners> ReadOwners(std::string_view bytes, const std::string& fil
   absl::string_view text(bytes.data(), bytes.size());
   Owners owners;
   if (!text.empty() && !absl::ConsumeSuffix(&text, "\n")) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(file, ": the last line has no line end: the file was cut off"));
+    return InvalidArgument(file, ": the last line has no line end: the file was cut off");
   }
   for (const absl::string_view line : absl::StrSplit(text, '\n')) {
     std::vector<int32_t> parts;
@@ -32,15 +32,14 @@ absl::StatusOr<Owners> ReadOwners(std::string_view bytes, const std::string& fil
          absl::StrSplit(line, absl::ByAnyChar(" \t\r"), absl::SkipEmpty())) {
       int32_t part = 0;
       if (!absl::SimpleAtoi(word, &part) || part < 0) {
-        return absl::InvalidArgumentError(
-            absl::StrCat(file, ":", owners.size() + 1, ": part ", parts.size() + 1, " is \"",
-                         absl::CHexEscape(word.substr(0, 20)), "\", not a whole number from 0 on"));
+        return InvalidArgument(file, ":", owners.size() + 1, ": part ", parts.size() + 1, " is \"",
+                               absl::CHexEscape(word.substr(0, 20)),
+                               "\", not a whole number from 0 on");
       }
       parts.push_back(part);
     }
     if (parts.empty()) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(file, ":", owners.size() + 1, ": a layer without neurons"));
+      return InvalidArgument(file, ":", owners.size() + 1, ": a layer without neurons");
     }
     owners.push_back(std::move(parts));
   }

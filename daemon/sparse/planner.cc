@@ -8,6 +8,7 @@
 #include "daemon/base/status_macros.h"
 #include "daemon/sparse/baselines.h"
 #include "daemon/sparse/joint_search.h"
+#include "proto/invalid_argument.h"
 
 namespace seqpoint::sparse {
 namespace {
@@ -36,15 +37,14 @@ class Planner {
  private:
   absl::Status Check() const {
     if (options_.parts < 1 || options_.parts > kMostParts) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(options_.parts, " parts; there are 1 to ", kMostParts));
+      return InvalidArgument(options_.parts, " parts; there are 1 to ", kMostParts);
     }
     for (size_t l = 0; l < network_.layers.size(); ++l) {
       if (network_.layers[l].rows < options_.parts) {
-        return absl::InvalidArgumentError(
-            absl::StrCat("layer ", l + 1, " has ", network_.layers[l].rows,
-                         " neurons, fewer than the ", options_.parts,
-                         " parts; take as many parts as the smallest layer has neurons, or fewer"));
+        return InvalidArgument(
+            "layer ", l + 1, " has ", network_.layers[l].rows, " neurons, fewer than the ",
+            options_.parts,
+            " parts; take as many parts as the smallest layer has neurons, or fewer");
       }
     }
     return absl::OkStatus();

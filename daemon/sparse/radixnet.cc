@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
+#include "proto/invalid_argument.h"
 
 namespace seqpoint::sparse {
 namespace {
@@ -29,19 +30,16 @@ absl::StatusOr<RadixNetSize> ParseRadixNetSize(std::string_view words) {
   RadixNetSize size;
   if (!absl::SimpleAtoi(parts.first, &size.neurons) ||
       !absl::SimpleAtoi(parts.second, &size.layers)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("\"", text, "\" is not NEURONSxLAYERS, such as 1024x120"));
+    return InvalidArgument("\"", text, "\" is not NEURONSxLAYERS, such as 1024x120");
   }
   if (size.neurons < 2 * kCopies || size.neurons > kMostNeurons ||
       !std::has_single_bit(static_cast<uint32_t>(size.neurons))) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("a RadiX-Net has 16 times a power of two neurons, 32 to ", kMostNeurons,
-                     ", not ", size.neurons));
+    return InvalidArgument("a RadiX-Net has 16 times a power of two neurons, 32 to ", kMostNeurons,
+                           ", not ", size.neurons);
   }
   if (size.layers < 1 || int64_t{size.layers} * size.neurons > (int64_t{1} << 31) / (2 * kCopies)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(size.layers, " layers of ", size.neurons,
-                     " neurons: at least one layer, and at most 2^31 nonzeros"));
+    return InvalidArgument(size.layers, " layers of ", size.neurons,
+                           " neurons: at least one layer, and at most 2^31 nonzeros");
   }
   return size;
 }
@@ -57,7 +55,7 @@ absl::StatusOr<Permutations> ReadPermutations(std::string_view bytes, const std:
         absl::StrSplit(line, absl::ByAnyChar(" \t\r"), absl::SkipEmpty());
     if (words.empty()) continue;
     const auto error = [&](const auto&... what) {
-      return absl::InvalidArgumentError(absl::StrCat(file, ":", line_number, ": ", what...));
+      return InvalidArgument(file, ":", line_number, ": ", what...);
     };
     if (words.size() != static_cast<size_t>(size.neurons)) {
       return error(words.size(), " numbers in a row, and the network has ", size.neurons,
@@ -77,10 +75,9 @@ absl::StatusOr<Permutations> ReadPermutations(std::string_view bytes, const std:
     permutations.push_back(std::move(row));
   }
   if (permutations.size() < static_cast<size_t>(size.blocks())) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(file, ": ", permutations.size(), " rows are enough for ",
-                     permutations.size() * size.block_layers(), " layers, not for ", size.layers,
-                     "; a row is for ", size.block_layers(), " layers"));
+    return InvalidArgument(file, ": ", permutations.size(), " rows are enough for ",
+                           permutations.size() * size.block_layers(), " layers, not for ",
+                           size.layers, "; a row is for ", size.block_layers(), " layers");
   }
   return permutations;
 }

@@ -5,27 +5,27 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "proto/invalid_argument.h"
 
 namespace seqpoint::sparse {
 
 absl::Status CheckOwners(const Network& network, const Owners& owners, int parts) {
   if (owners.size() != network.layers.size() + 1) {
-    return absl::InvalidArgumentError(absl::StrCat("the network has ", network.layers.size(),
-                                                   " layers and its inputs; there are owners for ",
-                                                   owners.size(), " of these"));
+    return InvalidArgument("the network has ", network.layers.size(),
+                           " layers and its inputs; there are owners for ", owners.size(),
+                           " of these");
   }
   for (size_t level = 0; level < owners.size(); ++level) {
     const int32_t neurons = level == 0 ? network.layers[0].columns : network.layers[level - 1].rows;
     if (owners[level].size() != static_cast<size_t>(neurons)) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "layer ", level, " has ", neurons, " neurons, and owners for ", owners[level].size()));
+      return InvalidArgument("layer ", level, " has ", neurons, " neurons, and owners for ",
+                             owners[level].size());
     }
     for (size_t neuron = 0; neuron < owners[level].size(); ++neuron) {
       const int32_t part = owners[level][neuron];
       if (part < 0 || part >= parts) {
-        return absl::InvalidArgumentError(absl::StrCat("neuron ", neuron, " of layer ", level,
-                                                       " is in part ", part, "; parts are 0 to ",
-                                                       parts - 1));
+        return InvalidArgument("neuron ", neuron, " of layer ", level, " is in part ", part,
+                               "; parts are 0 to ", parts - 1);
       }
     }
   }

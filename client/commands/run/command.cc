@@ -8,6 +8,7 @@
 #include "client/commands/metrics.h"
 #include "client/commands/options.h"
 #include "client/commands/run/run.h"
+#include "proto/invalid_argument.h"
 #include "proto/status_macros.h"
 
 namespace seqpoint::client {
@@ -35,7 +36,7 @@ absl::StatusOr<std::vector<std::string>> CommandWords(const RunCommandOptions& o
     return absl::InvalidArgumentError(NoSuchOption(*options.command, words[0]));
   }
   if (!words.empty() && !separated.empty()) {
-    return absl::InvalidArgumentError(absl::StrCat(Quote(words[0]), " stands before the --"));
+    return InvalidArgument(Quote(words[0]), " stands before the --");
   }
   if (words.empty() && separated.empty()) {
     return absl::InvalidArgumentError("there is no command to run");

@@ -22,6 +22,7 @@
 #include "client/text/json.h"
 #include "client/text/nothing.h"
 #include "client/text/progress.h"
+#include "proto/invalid_argument.h"
 #include "proto/status_macros.h"
 
 namespace seqpoint::client {
@@ -48,9 +49,9 @@ absl::StatusOr<std::string> MakeOperatorsFolder(const std::string& name,
   const std::filesystem::path folder = std::filesystem::absolute(file, error);
   if (!error) std::filesystem::create_directory(folder, error);
   if (!error) return folder.string();
-  return absl::InvalidArgumentError(absl::StrCat(
-      "--operators: cannot make the folder ", Quote(folder.string()),
-      " for the recordings: ", error.message(), "; start from a folder that you may write to"));
+  return InvalidArgument("--operators: cannot make the folder ", Quote(folder.string()),
+                         " for the recordings: ", error.message(),
+                         "; start from a folder that you may write to");
 }
 
 absl::StatusOr<v1::Job> Prepare(Connection* connection, const RunOptions& options,
