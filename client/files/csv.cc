@@ -70,7 +70,7 @@ inline absl::string_view Field(const char* start, const char* stop) {
 
 // Reads a row of whole numbers of at most 12 digits. Returns where the next row begins; null: it is
 // another row. Reads up to its newline at most.
-inline const char* ReadWhole(const char* at, char delimiter, absl::Span<int64_t> values) {
+inline const char* ReadIntegers(const char* at, char delimiter, absl::Span<int64_t> values) {
   constexpr int64_t kDigits = 12;
   for (size_t column = 0; column < values.size(); ++column) {
     if (column > 0 && *at++ != delimiter) return nullptr;
@@ -208,7 +208,8 @@ size_t CsvReader::NextWhole(absl::Span<int64_t> values) {
   const char* row = buffer_.data() + begin_;
   size_t rows = 0;
   while ((rows + 1) * columns <= values.size()) {
-    const char* const behind = ReadWhole(row, delimiter_, values.subspan(rows * columns, columns));
+    const char* const behind =
+        ReadIntegers(row, delimiter_, values.subspan(rows * columns, columns));
     if (behind == nullptr || behind > end) break;
     row = behind;
     ++rows;

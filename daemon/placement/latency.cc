@@ -35,12 +35,12 @@ Lists ListEdges(const Problem& problem, const From& from, const To& to) {
   return lists;
 }
 
-Lists Consumers(const Problem& problem) {
+Lists ConsumersOf(const Problem& problem) {
   return ListEdges(
       problem, [](const Edge& edge) { return edge.from; },
       [](const Edge& edge) { return edge.to; });
 }
-Lists Producers(const Problem& problem) {
+Lists ProducersOf(const Problem& problem) {
   return ListEdges(
       problem, [](const Edge& edge) { return edge.to; },
       [](const Edge& edge) { return edge.from; });
@@ -66,8 +66,8 @@ struct Graph {
       : problem(p),
         classes(g),
         contiguous(one_piece),
-        consumers(Consumers(p)),
-        producers(Producers(p)),
+        consumers(ConsumersOf(p)),
+        producers(ProducersOf(p)),
         order(InOrder(p, consumers, producers)) {
     for (const Operator& op : p.operators) {
       unit += p.accelerators > 0 ? op.accelerator_time : op.cpu_time;
@@ -413,7 +413,7 @@ SearchResult SearchLatency(const Problem& problem, const ClassGraph& graph, bool
 }
 
 double LatencyBound(const Problem& problem) {
-  const Lists consumers = Consumers(problem), producers = Producers(problem);
+  const Lists consumers = ConsumersOf(problem), producers = ProducersOf(problem);
   const std::vector<int> order = InOrder(problem, consumers, producers);
   const double bytes = problem.memory_limit() * problem.accelerators;
   std::vector<double> end(problem.operators.size());

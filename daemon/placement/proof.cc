@@ -25,10 +25,10 @@ class StopHandler : public CbcEventHandler {
 
 // Columns: whether a class is on a device; for each net and accelerator, whether some of its
 // classes are there (touched) and whether all of them are (inside); the largest load.
-class Program {
+class ProofProgram {
  public:
   // Times are in `unit`s: Cbc's tolerances are absolute.
-  Program(const Problem& devices, const ClassGraph& graph, double unit)
+  ProofProgram(const Problem& devices, const ClassGraph& graph, double unit)
       : devices_(devices), graph_(graph), unit_(unit) {
     const int on = graph.size() * devices.devices();
     const int of_nets = static_cast<int>(graph.nets.size()) * devices.accelerators;
@@ -150,7 +150,7 @@ Proof ProveMaxLoad(const Problem& devices, const ClassGraph& graph, double known
                    const std::function<bool()>& stop) {
   // One device leaves nothing to choose, and no time nothing to improve.
   if (devices.devices() < 2 || known <= 0) return {.lower_bound = known, .finished = true};
-  const Program program(devices, graph, known);
+  const ProofProgram program(devices, graph, known);
   CoinModel rows = program.model();
   OsiClpSolverInterface solver;
   solver.setHintParam(OsiDoReducePrint, true);

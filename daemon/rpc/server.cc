@@ -70,7 +70,7 @@ constexpr absl::Duration kCancelDelay = absl::Milliseconds(20);
 grpc::Status ToGrpc(const absl::Status& status) {
   // The codes have the same numbers in both.
   std::string message(status.message());
-  if (message.size() > kMaxErrorBytes) message = message.substr(0, kMaxErrorBytes) + " ...";
+  if (message.size() > kMaxErrorBytes) message.replace(kMaxErrorBytes, std::string::npos, " ...");
   return grpc::Status(static_cast<grpc::StatusCode>(status.code()), message);
 }
 

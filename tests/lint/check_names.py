@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Checks the names of the product against .clang-tidy: check_names.py BUILD_FOLDER JOBS
 
-Reads the files of a target as one file, so that their headers are read once. ccache remembers the
-targets that passed: it takes clang_tidy_compiler for a compiler. Reviewers check the names in tests.
+Reads the files of a folder's targets as one file, so that their headers are read once. ccache
+remembers the folders that passed: it takes clang_tidy_compiler for a compiler. Reviewers check the
+names in tests.
 """
 import concurrent.futures
 import json
@@ -30,40 +31,43 @@ def main(build, jobs):
     folder = build / "names"
     folder.mkdir(exist_ok=True)
 
-    def check(target, flags, files):
-        group = folder / f"{target}.cc"
+    def check(part, flags, files):
+        group = folder / f"{part.replace('/', '_')}.cc"
         group.write_text("".join(f'#include "{file}"\n' for file in files))
-        return subprocess.run(compiler + flags + ["-c", str(group), "-o", str(folder / f"{target}.o")],
+        return subprocess.run(compiler + flags + ["-c", str(group), "-o", str(group) + ".o"],
                               cwd=build, env=environment, capture_output=True, text=True)
 
-    targets = product_targets(build)
+    parts = product_parts(build)
     with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
-        results = list(pool.map(lambda target: check(target, *targets[target]), targets))
+        results = list(pool.map(lambda part: check(part, *parts[part]), parts))
     for result in results:
         if result.returncode != 0:
             print(result.stdout + result.stderr, file=sys.stderr)
     return any(result.returncode != 0 for result in results)
 
 
-def product_targets(build):
-    """Target -> (compiler flags, source files relative to the project)."""
-    targets = {}
+def product_parts(build):
+    """Folder with targets -> (compiler flags, source files relative to the project)."""
+    parts = {}
     for command in json.loads((build / "compile_commands.json").read_text()):
-        target = re.search(r" -o (?:injection|daemon|client)/(?:\S*/)?CMakeFiles/([\w-]+)\.dir/",
+        target = re.search(r" -o ((?:injection|daemon|client)(?:/\S*)?)/CMakeFiles/([\w-]+)\.dir/",
                            command["command"])
-        if not target or re.search(r"(_test|_fake|_proto|_benchmark|_coverage)$", target[1]):
+        if not target or re.search(r"(_test|_fake|_proto|_benchmark|_coverage)$", target[2]):
             continue
+        flags, files = parts.setdefault(target[1], ([f"-I{ROOT}", "-w"], []))
         arguments = shlex.split(command["command"])
-        flags = [f"-I{ROOT}", "-w"]
         for argument, following in zip(arguments, arguments[1:]):
             if argument == "-isystem":
-                flags += [argument, following]
+                found = [argument, following]
             elif re.match(r"-(D|I|std=|fno-exceptions|fno-rtti)", argument):
-                flags.append(argument)
-        files = targets.setdefault(target[1], (flags, []))[1]
+                found = [argument]
+            else:
+                continue
+            if found[-1] not in flags:
+                flags += found
         files += [os.path.relpath(file, ROOT) for file in sources(command["file"])
                   if not file.endswith("_test.cc")]
-    return {target: found for target, found in targets.items() if found[1]}
+    return {part: found for part, found in parts.items() if found[1]}
 
 
 def sources(file):
