@@ -1,5 +1,7 @@
 // What a job is after the daemon was started again.
+#include <iterator>
 #include <memory>
+#include <random>
 #include <string>
 #include <utility>
 #include <vector>
@@ -111,6 +113,51 @@ TEST(Job, ARuleOrAHorizonThatCannotBeIsRefused) {
         job.Restore({{.job_id = 1, .part = part, .version = kJobStateVersion, .bytes = bytes}}, {});
     EXPECT_THAT(std::string(status.message()), testing::HasSubstr("cannot be read (damaged)"));
   }
+}
+
+// A damaged state is refused with a message, or is one of a job that goes on and answers.
+TEST(Job, DamagedStatesAreRefusedOrAreThoseOfAJob) {
+  Job job(Row(), {});
+  FakeProcess process(5);
+  job.AddProcess(TrainingProcess());
+  process.Connect(job, 7);
+  FakeStore store;
+  for (int i = 0; i < 400; ++i) {
+    process.Iterate();
+    store.Take(job);
+  }
+  std::mt19937_64 random(1);
+  int restored = 0;
+  constexpr int kTrials = 300;
+  for (int trial = 0; trial < kTrials; ++trial) {
+    FakeStore damaged = store;
+    auto part = damaged.states().begin();
+    std::advance(part, trial % damaged.states().size());
+    std::string& bytes = part->second.bytes;
+    SCOPED_TRACE(absl::StrCat("trial ", trial, ", part ", part->first));
+    if (trial % 4 == 0) bytes.resize(random() % bytes.size());
+    for (uint64_t flips = random() % 4; flips > 0 && !bytes.empty(); --flips) {
+      bytes[random() % bytes.size()] = static_cast<char>(random());
+    }
+    Job again(Row(), {});
+    if (const absl::Status status = damaged.Restore(again); !status.ok()) {
+      EXPECT_THAT(std::string(status.message()), testing::HasSubstr("cannot be read"));
+      continue;
+    }
+    ++restored;
+    again.OnRead(7, /*complete=*/true);
+    again.Advance();
+    again.Describe(true);
+    Project(again, AskTime()).status().IgnoreError();
+    GetCounters(again, {}).status().IgnoreError();
+    GetKernels(again, {}).status().IgnoreError();
+    GetSeqPoints(again).status().IgnoreError();
+    again.OnProcessEnd(7, true, 1);
+    WriteBatch batch;
+    again.TakeRows(batch);
+  }
+  EXPECT_GT(restored, 0);
+  EXPECT_LT(restored, kTrials);
 }
 
 }  // namespace

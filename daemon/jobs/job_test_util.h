@@ -588,9 +588,14 @@ class FakeStore {
   }
   std::unique_ptr<Job> Restart(const std::vector<ProcessRow>& processes = {TrainingProcess()},
                                const JobOptions& options = {}) {
+    auto job = std::make_unique<Job>(Row(), options);
+    EXPECT_TRUE(Restore(*job, processes).ok());
+    return job;
+  }
+  absl::Status Restore(Job& job,
+                       const std::vector<ProcessRow>& processes = {TrainingProcess()}) const {
     std::vector<StateRow> states;
     for (const auto& [part, row] : states_) states.push_back(row);
-    auto job = std::make_unique<Job>(Row(), options);
     std::vector<Job::StoredProcess> stored;
     for (const ProcessRow& row : processes) {
       stored.push_back({row, {}});
@@ -598,16 +603,19 @@ class FakeStore {
         if (name.process_id == row.process_id) stored.back().names.push_back(name);
       }
     }
-    EXPECT_TRUE(job->Restore(states, stored).ok());
+    if (absl::Status status = job.Restore(states, stored); !status.ok()) return status;
     for (const ProcessRow& row : processes) {
       const int64_t id = row.process_id;
-      for (const int64_t number : job->WantedSegments(id)) {
-        job->RestoreSegment(id, number, traces_[{id, number}]);
+      for (const int64_t number : job.WantedSegments(id)) {
+        const auto segment = traces_.find({id, number});
+        job.RestoreSegment(id, number, segment == traces_.end() ? "" : segment->second);
       }
-      job->RepublishControl(id);
+      job.RepublishControl(id);
     }
-    return job;
+    return absl::OkStatus();
   }
+  // The parts of the stored state, to be damaged.
+  std::map<std::string, StateRow>& states() { return states_; }
   bool HasPart(const std::string& part) const { return states_.count(part) > 0; }
   static constexpr int64_t kRankStride = 1'000'000'000;
   std::map<int64_t, IterationRow> iterations;  // by number, ranks one after the other
