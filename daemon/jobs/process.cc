@@ -178,13 +178,15 @@ bool Process::OnLosses(const RingLosses& losses) {
   v1::Losses& to = *state.mutable_losses();
   state.set_clock_kind(losses.clock_kind);
   bool changed = false;
-  const auto set = [&](int64_t before, uint64_t now, void (v1::Losses::*set_to)(int64_t)) {
-    changed |= before != Saturate(now);
-    (to.*set_to)(Saturate(now));
+  const auto set = [&](int64_t before, uint64_t now, void (v1::Losses::*set_to)(int64_t),
+                       int64_t own = 0) {
+    const int64_t sum = SaturatedSum(Saturate(now), own);
+    changed |= before != sum;
+    (to.*set_to)(sum);
   };
   set(to.ring_dropped(), losses.dropped, &v1::Losses::set_ring_dropped);
   set(to.ring_lost(), losses.lost, &v1::Losses::set_ring_lost);
-  set(to.rejected(), losses.rejected, &v1::Losses::set_rejected);
+  set(to.rejected(), losses.rejected, &v1::Losses::set_rejected, state.rejected());
   set(to.cupti_dropped(), losses.cupti_dropped, &v1::Losses::set_cupti_dropped);
   set(to.invalid_timestamps(), losses.invalid_timestamps, &v1::Losses::set_invalid_timestamps);
   // Where among the events of this reading they are missing is not known.
@@ -272,7 +274,8 @@ void Process::SetLevel(uint8_t level) {
 }
 
 void Process::CountRejected() {
-  state.mutable_losses()->set_rejected(state.losses().rejected() + 1);
+  state.set_rejected(state.rejected() + 1);
+  state.mutable_losses()->set_rejected(SaturatedSum(state.losses().rejected(), 1));
 }
 
 }  // namespace seqpoint::jobs
