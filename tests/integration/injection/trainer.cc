@@ -485,12 +485,14 @@ int main(int argc, char** argv) {
   }
   std::vector<std::thread> storm;
   for (long i = 0; i < Option("storm", 0); ++i) {
-    storm.emplace_back([&stop] {
+    storm.emplace_back([&stop, i] {
+      // Threads of equal periods may cover each other's pauses for long.
+      const auto pause_us = static_cast<useconds_t>(1000 + 200 * i);
       while (!stop && seqpoint_stand_down) {
         seqpoint_stand_down("storm");
         usleep(2000);
         seqpoint_come_back();
-        usleep(1000);
+        usleep(pause_us);
       }
     });
   }
