@@ -1,7 +1,7 @@
 # Build settings and the functions every part uses:
 #   seqpoint_library(NAME SRCS ... [DEPS ...])   one folder, one static library
 #   seqpoint_test(NAME SRCS ... [DEPS ...] [TIMEOUT s] [LABELS ...] [SERIAL] [SANITIZERS address thread])
-#                                                SERIAL: needs the cores, one other test runs meanwhile;
+#                                                SERIAL: needs the cores: few other tests run meanwhile, and no other of these;
 #                                                SANITIZERS: those that `./dev test` runs it with, too
 #   seqpoint_python_test(NAME SCRIPT file CASES ... [ARGS ...])
 #                                                a test for each case: SCRIPT BUILD_FOLDER ARGS CASE;
@@ -103,14 +103,17 @@ set(SEQPOINT_COMMON_HEADERS <algorithm> <chrono> <cmath> <filesystem> <fstream> 
   <memory> <optional> <set> <string> <thread> <utility> <vector> <absl/container/flat_hash_map.h>
   <absl/status/statusor.h> <absl/strings/str_cat.h> <absl/strings/str_format.h>
   <absl/strings/str_join.h> <absl/strings/str_split.h>)
+set(common_packages absl::flat_hash_map absl::statusor absl::strings absl::str_format)
 file(WRITE ${CMAKE_BINARY_DIR}/precompiled.cc "")
 add_library(seqpoint_library_headers STATIC ${CMAKE_BINARY_DIR}/precompiled.cc)
+target_link_libraries(seqpoint_library_headers PRIVATE ${common_packages})
 target_precompile_headers(seqpoint_library_headers PRIVATE ${SEQPOINT_COMMON_HEADERS})
 if(SEQPOINT_TESTS)
   file(WRITE ${CMAKE_BINARY_DIR}/precompiled_test.cc "int main() {}")
   add_executable(seqpoint_test_headers ${CMAKE_BINARY_DIR}/precompiled_test.cc)
   target_compile_options(seqpoint_test_headers PRIVATE $<$<CONFIG:RelWithDebInfo>:-O1>)
-  target_link_libraries(seqpoint_test_headers PRIVATE GTest::gmock GTest::gtest Threads::Threads)
+  target_link_libraries(seqpoint_test_headers PRIVATE ${common_packages} GTest::gmock GTest::gtest
+    Threads::Threads)
   target_precompile_headers(seqpoint_test_headers PRIVATE ${SEQPOINT_COMMON_HEADERS}
     <gmock/gmock.h> <gtest/gtest.h>)
 endif()
@@ -154,7 +157,7 @@ function(seqpoint_test name)
     list(APPEND properties LABELS "${ARG_LABELS}")
   endif()
   if(ARG_SERIAL)
-    list(APPEND properties PROCESSORS 3)
+    list(APPEND properties PROCESSORS 3 RESOURCE_LOCK cores)
   endif()
   gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST TEST_PREFIX ${name}.
     PROPERTIES ${properties})

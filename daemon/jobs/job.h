@@ -81,7 +81,7 @@ struct JobOptions {
   double overhead_budget_share = 0.01;
 };
 
-class Job : private JobEvents {
+class Job final : private JobEvents {
  public:
   Job(JobRow row, JobOptions options);
   ~Job();

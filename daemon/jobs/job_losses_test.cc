@@ -345,8 +345,9 @@ TEST(Job, HostilePayloadsAreRejectedAndCounted) {
   const int64_t rejected = job.Describe(true).losses().rejected();
   EXPECT_GT(rejected, 0);
   job.OnLosses(7, {.rejected = 3});  // by the ring's reader, before they came here
-  job.OnProcessEnd(7, false, 1);
   EXPECT_EQ(job.Describe(true).losses().rejected(), rejected + 3);
+  job.OnProcessEnd(7, false, 1);
+  EXPECT_GE(job.Describe(true).losses().rejected(), rejected + 3);
 }
 
 TEST(Job, WhatAHostileProcessCountsNeverTurnsNegative) {

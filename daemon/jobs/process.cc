@@ -186,7 +186,8 @@ bool Process::OnLosses(const RingLosses& losses) {
   };
   set(to.ring_dropped(), losses.dropped, &v1::Losses::set_ring_dropped);
   set(to.ring_lost(), losses.lost, &v1::Losses::set_ring_lost);
-  set(to.rejected(), losses.rejected, &v1::Losses::set_rejected, state.rejected());
+  set(to.rejected(), losses.rejected, &v1::Losses::set_rejected,
+      std::max<int64_t>(state.rejected(), 0));
   set(to.cupti_dropped(), losses.cupti_dropped, &v1::Losses::set_cupti_dropped);
   set(to.invalid_timestamps(), losses.invalid_timestamps, &v1::Losses::set_invalid_timestamps);
   // Where among the events of this reading they are missing is not known.
@@ -274,7 +275,7 @@ void Process::SetLevel(uint8_t level) {
 }
 
 void Process::CountRejected() {
-  state.set_rejected(state.rejected() + 1);
+  state.set_rejected(SaturatedSum(state.rejected(), 1));
   state.mutable_losses()->set_rejected(SaturatedSum(state.losses().rejected(), 1));
 }
 

@@ -217,7 +217,7 @@ class Service final : public v1::Profiler::Service {
           absl::StrCat("min_interval_ms = ", request->min_interval_ms(), " is negative")));
     }
     const Counted watcher(&watchers_);
-    if (watchers_ > options_.max_watchers) {
+    if (watcher.place() > options_.max_watchers) {
       return ToGrpc(absl::ResourceExhaustedError(
           absl::StrCat(options_.max_watchers, " watchers are connected, as many as this daemon ",
                        "allows; close one, or ask with GetJob from time to time")));
@@ -239,7 +239,7 @@ class Service final : public v1::Profiler::Service {
     std::optional<Counted> replay;
     if (request->format() == v1::ExportRequest::FORMAT_REPLAY) {
       replay.emplace(&replays_);
-      SEQPOINT_RPC_CHECK(CheckPlaces(replays_, kMaxReplays, kReplays));
+      SEQPOINT_RPC_CHECK(CheckPlaces(replay->place(), kMaxReplays, kReplays));
     }
     v1::ExportReply reply;
     return Answered(ToGrpc(backend_->Export(*request, [&](std::string_view data) {
@@ -269,7 +269,7 @@ class Service final : public v1::Profiler::Service {
                            v1::ImportTraceReply* reply) override {
     const Question question(this);
     const Counted trace(&traces_);
-    SEQPOINT_RPC_CHECK(CheckPlaces(traces_, kMaxTraces, "traces are being sent"));
+    SEQPOINT_RPC_CHECK(CheckPlaces(trace.place(), kMaxTraces, "traces are being sent"));
     bool first = true, any_file = false;
     const auto next = [&](v1::ImportTraceRequest* piece) -> absl::StatusOr<bool> {
       if (!reader->Read(piece)) {
@@ -309,17 +309,20 @@ class Service final : public v1::Profiler::Service {
  private:
   class Counted {
    public:
-    explicit Counted(std::atomic<int>* count) : count_(count) { ++*count_; }
+    explicit Counted(std::atomic<int>* count) : count_(count), place_(++*count_) {}
     ~Counted() { --*count_; }
     Counted(const Counted&) = delete;
     Counted& operator=(const Counted&) = delete;
+    // The number of those counted when this one came, itself among them.
+    int place() const { return place_; }
 
    private:
     std::atomic<int>* const count_;
+    const int place_;
   };
 
-  static absl::Status CheckPlaces(int taken, int most, const char* what) {
-    if (taken <= most) return absl::OkStatus();
+  static absl::Status CheckPlaces(int place, int most, const char* what) {
+    if (place <= most) return absl::OkStatus();
     return absl::ResourceExhaustedError(absl::StrCat(most, " ", what,
                                                      ", as many as this daemon takes at a time; ",
                                                      "try again when one of them has ended"));
@@ -379,7 +382,7 @@ class Service final : public v1::Profiler::Service {
     const Question question(this);
     Request request;
     const Counted log(&logs_);
-    SEQPOINT_RPC_CHECK(CheckPlaces(logs_, kMaxLogs, "logs are being sent"));
+    SEQPOINT_RPC_CHECK(CheckPlaces(log.place(), kMaxLogs, "logs are being sent"));
     SEQPOINT_RPC_CHECK(Gather(reader, &request));
     SEQPOINT_RPC_CHECK(Complete(options_.max_page_size, &request));
     // The stream of a client that went away ends as that of one that has sent everything. This is
@@ -395,7 +398,7 @@ class Service final : public v1::Profiler::Service {
   template <typename AskFunction, typename Request, typename Reply>
   grpc::Status AskForReplay(const AskFunction& ask, const Request& request, Reply* reply) {
     const Counted replay(&replays_);
-    SEQPOINT_RPC_CHECK(CheckPlaces(replays_, kMaxReplays, kReplays));
+    SEQPOINT_RPC_CHECK(CheckPlaces(replay.place(), kMaxReplays, kReplays));
     return Answered(Ask(ask, request, reply));
   }
 

@@ -19,7 +19,8 @@ constexpr int kMostColumns = 16;  // of a table
 constexpr size_t kPartRows = 1 << 16;
 
 // Visit(io, row, trace) says for both directions which columns a table has: a Writer puts the
-// members of a row into them; a Reader takes them out, and notes whether a trace can have them.
+// members of a row into them; a TableReader takes them out, and notes whether a trace can have
+// them.
 class Writer {
  public:
   void BeginPart(StoredTrace::Rows* part) { part_ = part; }
@@ -53,7 +54,7 @@ class Writer {
   uint64_t last_[kMostColumns] = {};
 };
 
-class Reader {
+class TableReader {
  public:
   void BeginPart(const StoredTrace::Rows* part) {
     part_ = part;
@@ -62,6 +63,11 @@ class Reader {
   void BeginRow() {
     ++row_;
     column_ = 0;
+  }
+  // No value may be left over.
+  void EndPart(int rows) {
+    good_ &= rows > 0 && column_ == part_->columns_size();
+    for (const auto& column : part_->columns()) good_ &= column.values_size() == rows;
   }
   bool good() const { return good_; }
 
@@ -191,7 +197,12 @@ void AppendTable(const std::vector<Row>& rows, Parts* (StoredTrace::*table)(), s
 template <typename Row>
 bool ReadTable(Parts* stored, const Trace& trace, std::vector<Row>* rows) {
   const Parts parts = std::move(*stored);
-  Reader reader;
+  size_t all = 0;
+  for (const StoredTrace::Rows& part : parts) {
+    if (part.columns_size() > 0) all += part.columns(0).values_size();
+  }
+  rows->reserve(all);
+  TableReader reader;
   for (const StoredTrace::Rows& part : parts) {
     reader.BeginPart(&part);
     const int count = part.columns_size() == 0 ? 0 : part.columns(0).values_size();
@@ -199,6 +210,7 @@ bool ReadTable(Parts* stored, const Trace& trace, std::vector<Row>* rows) {
       reader.BeginRow();
       Visit(reader, rows->emplace_back(), trace);
     }
+    reader.EndPart(count);
   }
   return reader.good();
 }

@@ -66,7 +66,8 @@ extern "C" {
 void seqpoint_iteration_begin(int64_t length) { seqpoint_iteration_begin2(length, 0); }
 void seqpoint_iteration_begin2(int64_t length0, int64_t length1) {
   Guest* guest = g_guest;
-  if (guest != nullptr) Tell(guest, Op::kMark, nullptr, &length0, guest->clock.NowNs(), length1);
+  if (guest == nullptr || !guest->state.Watches(Op::kMark)) return;
+  Tell(guest, Op::kMark, nullptr, &length0, guest->clock.NowNs(), length1);
 }
 
 void seqpoint_forward(int training, uint32_t count, const char* const* names, const int64_t* values,

@@ -119,7 +119,7 @@ class Session:
     def stops(self, what):
         """How often the program was stopped for this: "counters", "traces"."""
         spent = (self.job().get("overhead") or {}).get("spent") or []
-        return sum(int(one["count"]) for one in spent if one["what"] == f"stops for {what}")
+        return sum(int(one["count"]) for one in spent if one["activity"] == f"stops for {what}")
 
     def running(self):
         return self.process.poll() is None
