@@ -165,7 +165,8 @@ def ncu(machine):
 
 def roofline(machine):
     """`run --roofline` over a training whose kernels' work is known by hand."""
-    count = 600 if machine.software else 6000  # a few seconds, so that a rule and a plan are made
+    # A few seconds: a rule and a plan are made, and the library measures nothing in the first second.
+    count = 2400 if machine.software else 6000
     with session.Session(machine, "roofline") as watched:
         # Of a minute, much goes into measuring: 24 iterations, kernel by kernel.
         watched.start([machine.program("seqpoint_gpu_probe"), "known_training", str(count)],
