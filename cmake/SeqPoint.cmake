@@ -1,7 +1,7 @@
 # Build settings and the functions every part uses:
 #   seqpoint_library(NAME SRCS ... [DEPS ...])   one folder, one static library
 #   seqpoint_test(NAME SRCS ... [DEPS ...] [TIMEOUT s] [LABELS ...] [SERIAL] [SANITIZERS address thread])
-#                                                SERIAL: needs the cores: few other tests run meanwhile, and no other of these;
+#                                                SERIAL: needs the cores (SEQPOINT_NEEDS_CORES);
 #                                                SANITIZERS: those that `./dev test` runs it with, too
 #   seqpoint_python_test(NAME SCRIPT file CASES ... [ARGS ...])
 #                                                a test for each case: SCRIPT BUILD_FOLDER ARGS CASE;
@@ -128,6 +128,9 @@ function(seqpoint_library name)
   target_link_libraries(${name} PUBLIC ${ARG_DEPS} Threads::Threads)
 endfunction()
 
+# Properties of a test that needs the cores: few other tests run meanwhile, and no other of these.
+set(SEQPOINT_NEEDS_CORES PROCESSORS 3 RESOURCE_LOCK cores)
+
 # The tests that `./dev test` runs under this build's sanitizer.
 add_custom_target(sanitized_tests)
 
@@ -157,7 +160,7 @@ function(seqpoint_test name)
     list(APPEND properties LABELS "${ARG_LABELS}")
   endif()
   if(ARG_SERIAL)
-    list(APPEND properties PROCESSORS 3 RESOURCE_LOCK cores)
+    list(APPEND properties ${SEQPOINT_NEEDS_CORES})
   endif()
   gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST TEST_PREFIX ${name}.
     PROPERTIES ${properties})
