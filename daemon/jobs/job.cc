@@ -365,7 +365,7 @@ void Job::OnRuleLearned(LearnedRule rule) {
       engines_.Close();
       roofline_.Clear();
       for (auto& [id, process] : processes_) {
-        process->measurements.Clear();
+        process->state.clear_measurements();
         process->seen.Clear();
       }
       observed_.Clear();
@@ -457,9 +457,12 @@ void Job::OnFinished(Process& process, const FinishedIteration& iteration) {
     if (numbered.dimensions > 1) observed_.Add(1, numbered.key.second);
   }
   if (iteration.config_id() == abi::kConfigNone) return;
-  const MeasurementTracker::Iteration measured = {numbered.key, sample};
+  MeasuredIterationState measured;
+  measured.set_first(numbered.key.first);
+  measured.set_second(numbered.key.second);
+  measured.set_sample(sample);
   for (const MeasurementState& measurement :
-       process.measurements.OnIteration(iteration.number(), measured)) {
+       OnMeasuredIteration(iteration.number(), measured, *process.state.mutable_measurements())) {
     UseMeasurement(measured, measurement.set(), measurement.values());
   }
 }
@@ -495,7 +498,7 @@ IterationRow Job::RowOf(const Process& process, const FinishedIteration& iterati
   return row;
 }
 
-void Job::UseMeasurement(const MeasurementTracker::Iteration& iteration, uint32_t set,
+void Job::UseMeasurement(const MeasuredIterationState& iteration, uint32_t set,
                          absl::Span<const double> values) {
   changes_.Mark(Change::kMeasurements);
   engines_.AddMeasurement(set, iteration, values);
@@ -503,7 +506,8 @@ void Job::UseMeasurement(const MeasurementTracker::Iteration& iteration, uint32_
 
 void Job::OnMeasurement(Process& process, uint64_t number, uint32_t set,
                         absl::Span<const double> values) {
-  const auto iteration = process.measurements.OnMeasurement(number, set, values);
+  const auto iteration =
+      jobs::OnMeasurement(number, set, values, *process.state.mutable_measurements());
   if (iteration) UseMeasurement(*iteration, set, values);
 }
 

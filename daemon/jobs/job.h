@@ -227,7 +227,7 @@ class Job final : private JobEvents {
   void OnRuleLearned(LearnedRule rule);
   // The rule does not fit any more, for the reason `why`: all processes learn again.
   void Relearn(std::string_view why);
-  void UseMeasurement(const MeasurementTracker::Iteration& iteration, uint32_t set,
+  void UseMeasurement(const MeasuredIterationState& iteration, uint32_t set,
                       absl::Span<const double> values);
   void CountTracedWork(Process& process);
   void AddTraceSegment(const Process& process, int64_t number, std::string records);

@@ -139,10 +139,10 @@ std::vector<IterationRow> JobEngines::AddSteps(const std::set<int32_t>& live_ran
   return rows;
 }
 
-void JobEngines::AddMeasurement(uint32_t set, const MeasurementTracker::Iteration& iteration,
+void JobEngines::AddMeasurement(uint32_t set, const MeasuredIterationState& iteration,
                                 absl::Span<const double> values) {
-  const absl::Status added =
-      work().current().AddMeasurement(set, iteration.sample, iteration.key, values);
+  const absl::Status added = work().current().AddMeasurement(
+      set, iteration.sample(), {iteration.first(), iteration.second()}, values);
   if (added.ok()) ++measurements_[set];
 }
 

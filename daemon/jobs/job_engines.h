@@ -54,7 +54,7 @@ class JobEngines {
                                      const LearnedRule* rule);
 
   // The engine counts a refusal (the iteration is cold).
-  void AddMeasurement(uint32_t set, const MeasurementTracker::Iteration& iteration,
+  void AddMeasurement(uint32_t set, const MeasuredIterationState& iteration,
                       absl::Span<const double> values);
   // Usable ones, by statistic set.
   const absl::flat_hash_map<uint32_t, int32_t>& measurements() const { return measurements_; }

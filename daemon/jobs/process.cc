@@ -70,7 +70,6 @@ ProcessState Process::Save() const {
   }
   *to.mutable_builder() = builder.Save();
   traces.Save(to.mutable_traces());
-  measurements.Save(to.mutable_measurements());
   to.mutable_buffered()->Add(alignment.buffered().begin(), alignment.buffered().end());
   return to;
 }
@@ -83,7 +82,6 @@ void Process::Load(const ProcessState& saved, const LearnedRule* rule) {
   builder.Load(saved.builder());
   traces.SetTracing(saved.level() == static_cast<int32_t>(abi::Level::kTrace));
   traces.Load(saved.traces());
-  measurements.Load(saved.measurements());
   alignment.Load({saved.buffered().begin(), saved.buffered().end()});
   state.mutable_watched_calls()->Resize(kLevels, 0);
   state.mutable_watching_ns()->Resize(kLevels, 0);
@@ -92,7 +90,6 @@ void Process::Load(const ProcessState& saved, const LearnedRule* rule) {
   state.clear_learning();
   state.clear_builder();
   state.clear_traces();
-  state.clear_measurements();
   state.clear_buffered();
   learning.reset();
   if (saved.has_learning()) {

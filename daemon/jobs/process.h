@@ -68,7 +68,6 @@ struct Process {
   std::unique_ptr<Learning> learning;        // null once marking
   IterationBuilder builder;
   TraceWindows traces;
-  MeasurementTracker measurements;
   ResumeAlignment alignment;
 
   // Not stored.
