@@ -8,10 +8,32 @@
 namespace seqpoint::jobs {
 namespace {
 
+using Events = google::protobuf::RepeatedPtrField<MatchedEvent>;
+
+void Append(abi::EventType type, absl::Span<const uint8_t> payload, Events& to) {
+  MatchedEvent& event = *to.Add();
+  event.set_type(static_cast<uint32_t>(type));
+  event.set_payload(payload.data(), payload.size());
+}
+
 template <typename T>
-std::vector<uint8_t> Bytes(const T& event) {
-  const auto* data = reinterpret_cast<const uint8_t*>(&event);
-  return {data, data + sizeof(T)};
+void AppendOwn(abi::EventType type, const T& event, Events& to) {
+  Append(type, {reinterpret_cast<const uint8_t*>(&event), sizeof(event)}, to);
+}
+
+absl::Span<const uint8_t> PayloadOf(const MatchedEvent& event) {
+  return {reinterpret_cast<const uint8_t*>(event.payload().data()), event.payload().size()};
+}
+
+// Nothing when the event has another type.
+template <typename T>
+std::optional<T> As(abi::EventType type, const MatchedEvent& event) {
+  if (event.type() != static_cast<uint32_t>(type)) return std::nullopt;
+  return Fixed<T>(PayloadOf(event));
+}
+
+void Feed(const MatchedEvent& event, int64_t offset, IterationBuilder& builder) {
+  FeedBuilder(static_cast<abi::EventType>(event.type()), PayloadOf(event), offset, builder);
 }
 
 uint8_t FlagsOf(const abi::CallRecord& boundary, bool hole) {
@@ -73,9 +95,10 @@ void Learning::OnGpuStart(uint32_t correlation_id, uint64_t start_ns) {
 }
 
 void Learning::OnLibraryEvent(abi::EventType type, absl::Span<const uint8_t> payload) {
+  Events& events = *state_.mutable_library_events();
   // Only the latest can still agree with calls that come.
-  if (library_.size() >= kMaxLibraryEvents) library_.pop_front();
-  library_.push_back({type, {payload.begin(), payload.end()}});
+  if (events.size() >= kMaxLibraryEvents) events.DeleteSubrange(0, kMaxLibraryEvents / 2);
+  Append(type, payload, events);
 }
 
 const LearnedRule* Learning::learned() const { return has_rule_ ? nullptr : learner_.rule(); }
@@ -85,11 +108,11 @@ std::string Learning::Explanation() const { return has_rule_ ? "" : learner_.Exp
 void Learning::SetRule(const abi::Rule& rule) {
   has_rule_ = true;
   iterates_ = false;
-  matcher_.SetRule(rule, static_cast<uint64_t>(first_number_), /*inside=*/false);
-  ours_.clear();
+  matcher_.SetRule(rule, static_cast<uint64_t>(state_.first_number()), /*inside=*/false);
+  ours_.Clear();
   hole_ = false;
   last_call_.reset();
-  library_.clear();  // events of an earlier rule
+  state_.clear_library_events();  // events of an earlier rule
   for (const abi::CallRecord& call : calls_) Segment(call);
 }
 
@@ -103,84 +126,82 @@ void Learning::Segment(const abi::CallRecord& call) {
   last_call_ = call.sequence;
   hole_ = hole_ || missing || (call.flags & abi::kCallAfterHole) != 0;
   if (flags & abi::kMatchedMicroLengths) {
-    ours_.push_back({abi::EventType::kMicroBatch, Bytes(result.micro_batch)});
+    AppendOwn(abi::EventType::kMicroBatch, result.micro_batch, ours_);
   }
   if (flags & abi::kMatchedStep) {
     iterates_ = true;
     abi::StepEvent step = result.step;
     step.api_ns = api_ns;
-    ours_.push_back({abi::EventType::kStep, Bytes(step)});
+    AppendOwn(abi::EventType::kStep, step, ours_);
   }
   if (flags & abi::kMatchedBoundary) {
     boundary_thread_ = call.thread_id;
-    ours_.push_back(
-        {abi::EventType::kBoundary, Bytes(abi::BoundaryEvent{.iteration = result.iteration,
-                                                             .api_ns = api_ns,
-                                                             .call_sequence = call.sequence,
-                                                             .correlation_id = call.correlation_id,
-                                                             .flags = FlagsOf(call, hole_)})});
+    AppendOwn(abi::EventType::kBoundary,
+              abi::BoundaryEvent{.iteration = result.iteration,
+                                 .api_ns = api_ns,
+                                 .call_sequence = call.sequence,
+                                 .correlation_id = call.correlation_id,
+                                 .flags = FlagsOf(call, hole_)},
+              ours_);
     hole_ = false;
   }
   if (flags & abi::kMatchedDecision) {
-    ours_.push_back({abi::EventType::kDecision,
-                     Bytes(abi::DecisionEvent{.iteration = result.iteration,
-                                              .api_ns = api_ns,
-                                              .length = {result.length[0], result.length[1]},
-                                              .valid = result.valid})});
+    AppendOwn(abi::EventType::kDecision,
+              abi::DecisionEvent{.iteration = result.iteration,
+                                 .api_ns = api_ns,
+                                 .length = {result.length[0], result.length[1]},
+                                 .valid = result.valid},
+              ours_);
   }
   if (flags & abi::kMatchedClock) {
-    ours_.push_back(
-        {abi::EventType::kClock, Bytes(abi::ClockEvent{.iteration = result.iteration,
-                                                       .api_ns = api_ns,
-                                                       .correlation_id = call.correlation_id})});
+    AppendOwn(
+        abi::EventType::kClock,
+        abi::ClockEvent{
+            .iteration = result.iteration, .api_ns = api_ns, .correlation_id = call.correlation_id},
+        ours_);
   }
   if (iterations::WaitsForWork(call) && call.thread_id == boundary_thread_) {
-    ours_.push_back({abi::EventType::kSync, Bytes(abi::SyncEvent{.iteration = matcher_.iteration(),
-                                                                 .begin_ns = api_ns - call.bytes,
-                                                                 .end_ns = api_ns,
-                                                                 .op = call.op})});
+    AppendOwn(abi::EventType::kSync,
+              abi::SyncEvent{.iteration = matcher_.iteration(),
+                             .begin_ns = api_ns - call.bytes,
+                             .end_ns = api_ns,
+                             .op = call.op},
+              ours_);
   }
 }
 
 std::optional<int64_t> Learning::Agree(IterationBuilder& builder) {
-  if (!has_rule_ || library_.empty()) return std::nullopt;
+  const Events& library = state_.library_events();
+  if (!has_rule_ || library.empty()) return std::nullopt;
   // The iterations our matcher saw whole: boundary call -> (number, position of the step).
-  std::map<uint64_t, std::pair<uint64_t, size_t>> steps;
+  std::map<uint64_t, std::pair<uint64_t, int>> steps;
   uint64_t boundary_call = 0;
-  for (size_t i = 0; i < ours_.size(); ++i) {
-    if (ours_[i].type == abi::EventType::kBoundary) {
-      boundary_call = Fixed<abi::BoundaryEvent>(ours_[i].payload)->call_sequence;
-    } else if (ours_[i].type == abi::EventType::kStep) {
-      steps[boundary_call] = {Fixed<abi::StepEvent>(ours_[i].payload)->iteration, i};
+  for (int i = 0; i < ours_.size(); ++i) {
+    if (const auto boundary = As<abi::BoundaryEvent>(abi::EventType::kBoundary, ours_[i])) {
+      boundary_call = boundary->call_sequence;
+    } else if (const auto step = As<abi::StepEvent>(abi::EventType::kStep, ours_[i])) {
+      steps[boundary_call] = {step->iteration, i};
     }
   }
   bool has_boundary = false;
-  for (size_t i = 0; i < library_.size(); ++i) {
-    if (library_[i].type == abi::EventType::kBoundary) {
-      const auto event = Fixed<abi::BoundaryEvent>(library_[i].payload);
-      if (!event) continue;
-      boundary_call = event->call_sequence;
+  for (int i = 0; i < library.size(); ++i) {
+    if (const auto boundary = As<abi::BoundaryEvent>(abi::EventType::kBoundary, library[i])) {
+      boundary_call = boundary->call_sequence;
       has_boundary = true;
     }
-    if (library_[i].type != abi::EventType::kStep || !has_boundary) continue;
-    const auto event = Fixed<abi::StepEvent>(library_[i].payload);
-    if (!event) continue;
+    const auto step = As<abi::StepEvent>(abi::EventType::kStep, library[i]);
     const auto it = steps.find(boundary_call);
-    if (it == steps.end()) continue;
-    const int64_t offset = static_cast<int64_t>(it->second.first - event->iteration);
-    for (size_t j = 0; j <= it->second.second; ++j) {
-      FeedBuilder(ours_[j].type, ours_[j].payload, 0, builder);
-    }
-    for (size_t j = i + 1; j < library_.size(); ++j) {
-      FeedBuilder(library_[j].type, library_[j].payload, offset, builder);
-    }
+    if (!step || !has_boundary || it == steps.end()) continue;
+    const int64_t offset = static_cast<int64_t>(it->second.first - step->iteration);
+    for (int j = 0; j <= it->second.second; ++j) Feed(ours_[j], 0, builder);
+    for (int j = i + 1; j < library.size(); ++j) Feed(library[j], offset, builder);
     return offset;
   }
   return std::nullopt;
 }
 
 void Learning::Finish(IterationBuilder& builder) {
-  for (const Event& event : ours_) FeedBuilder(event.type, event.payload, 0, builder);
+  for (const MatchedEvent& event : ours_) Feed(event, 0, builder);
 }
 
 std::optional<LearnedRule> Learning::Analyse() const {
@@ -188,22 +209,6 @@ std::optional<LearnedRule> Learning::Analyse() const {
   std::optional<LearnedRule> learned = learner_.Analyse();
   if (learned && learned->open) learned.reset();
   return learned;
-}
-
-void Learning::SaveQueue(google::protobuf::RepeatedPtrField<LibraryEvent>* to) const {
-  for (const Event& event : library_) {
-    LibraryEvent& saved = *to->Add();
-    saved.set_type(static_cast<uint32_t>(event.type));
-    saved.set_payload(std::string(event.payload.begin(), event.payload.end()));
-  }
-}
-
-void Learning::LoadQueue(const google::protobuf::RepeatedPtrField<LibraryEvent>& from) {
-  library_.clear();
-  for (const LibraryEvent& saved : from) {
-    library_.push_back({static_cast<abi::EventType>(saved.type()),
-                        {saved.payload().begin(), saved.payload().end()}});
-  }
 }
 
 }  // namespace seqpoint::jobs

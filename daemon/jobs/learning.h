@@ -17,7 +17,6 @@
 #define DAEMON_JOBS_LEARNING_H_
 
 #include <cstdint>
-#include <deque>
 #include <memory>
 #include <optional>
 #include <string>
@@ -50,8 +49,7 @@ class Learning {
   void OnLibraryEvent(abi::EventType type, absl::Span<const uint8_t> payload);
 
   // The job's number of this process' first iteration. Before the first call.
-  void SetFirstNumber(int64_t number) { first_number_ = number; }
-  int64_t first_number() const { return first_number_; }
+  void SetFirstNumber(int64_t number) { state_.set_first_number(number); }
 
   // The learner's rule, once it is sure enough; null before, and when the rule was given.
   const LearnedRule* learned() const;
@@ -77,18 +75,14 @@ class Learning {
   // Why there is no rule; empty when there is one.
   std::string Explanation() const;
 
-  // The queued library events; the calls are in the store's learn log.
-  void SaveQueue(google::protobuf::RepeatedPtrField<LibraryEvent>* to) const;
-  void LoadQueue(const google::protobuf::RepeatedPtrField<LibraryEvent>& from);
+  // With the queued library events; the calls are in the store's learn log.
+  const LearningState& state() const { return state_; }
+  void Load(const LearningState& state) { state_ = state; }
 
   static constexpr size_t kMaxCalls = 2'000'000;  // 128 MB
-  static constexpr size_t kMaxLibraryEvents = 1 << 14;
+  static constexpr int kMaxLibraryEvents = 1 << 14;
 
  private:
-  struct Event {
-    abi::EventType type;
-    std::vector<uint8_t> payload;
-  };
   void Segment(const abi::CallRecord& call);
 
   iterations::IterationLearner learner_;
@@ -101,10 +95,9 @@ class Learning {
   uint32_t boundary_thread_ = 0;       // of the last boundary
   std::optional<uint64_t> last_call_;  // its sequence number
   bool iterates_ = false;
-  int64_t first_number_ = 0;
   abi::Matcher matcher_;
-  std::deque<Event> ours_;     // of our matcher, job numbers
-  std::deque<Event> library_;  // of the library's, its numbers
+  google::protobuf::RepeatedPtrField<MatchedEvent> ours_;  // of our matcher, job numbers
+  LearningState state_;  // its events are of the library's matcher, with its numbers
 };
 
 }  // namespace seqpoint::jobs

@@ -64,10 +64,7 @@ Process::Process(ProcessRow row) : row(std::move(row)) {
 ProcessState Process::Save() const {
   ProcessState to = state;
   for (const auto& [number, feature] : features) (*to.mutable_features())[number] = feature;
-  if (learning) {
-    to.mutable_learning()->set_first_number(learning->first_number());
-    learning->SaveQueue(to.mutable_learning()->mutable_library_events());
-  }
+  if (learning) *to.mutable_learning() = learning->state();
   *to.mutable_builder() = builder.Save();
   traces.Save(to.mutable_traces());
   to.mutable_buffered()->Add(alignment.buffered().begin(), alignment.buffered().end());
@@ -94,7 +91,7 @@ void Process::Load(const ProcessState& saved, const LearnedRule* rule) {
   learning.reset();
   if (saved.has_learning()) {
     StartLearning(saved.learning().first_number(), rule);
-    learning->LoadQueue(saved.learning().library_events());
+    learning->Load(saved.learning());
   } else if (rule != nullptr) {
     monitor.emplace(MonitorOf(rule->rule));
   }
