@@ -43,7 +43,7 @@ void StepBuilder::Add(int32_t rank, const Step& iteration) {
     state_.set_late(state_.late() + 1);
     return;
   }
-  left_behind_.erase(rank);
+  state_.mutable_left_behind()->erase(rank);
   const auto [it, added] = open_.try_emplace(number);
   OpenStep& open = it->second;
   (*open.mutable_boundaries_ns())[rank] = iteration.boundary_ns();
@@ -74,9 +74,9 @@ bool StepBuilder::Finished(OpenStep& open, const std::set<int32_t>& live_ranks, 
     const auto it = state_.ranks().find(rank);
     const bool trained = it != state_.ranks().end();
     const bool further = trained && it->second.next() > number;
-    if (!further && !left_behind_.contains(rank)) {
+    if (!further && !state_.left_behind().contains(rank)) {
       if (patient) return false;
-      left_behind_.insert(rank);
+      (*state_.mutable_left_behind())[rank] = true;
     }
     if (!trained) continue;
     open.mutable_step()->set_known(false);
@@ -99,9 +99,9 @@ void StepBuilder::Compare(const OpenStep& open) {
 
 int64_t StepBuilder::DurationOf(const OpenStep& open) {
   if (open.step().duration_ns() > 0) {
-    return clock_.Advance({open.durations_ns().begin(), open.durations_ns().end()});
+    return AdvanceClock(open.durations_ns(), *state_.mutable_behind_ns());
   }
-  clock_.Lose();
+  state_.clear_behind_ns();
   return 0;
 }
 
@@ -115,7 +115,7 @@ std::vector<Step> StepBuilder::TakeSteps(const std::set<int32_t>& live_ranks, bo
     int64_t next = state_.next() < 0 ? number : std::max(state_.next(), number - kMostLost);
     for (; next < number; ++next) {
       steps.emplace_back().set_number(next);
-      clock_.Lose();
+      state_.clear_behind_ns();
     }
     Compare(first->second);
     const int64_t duration_ns = DurationOf(first->second);
@@ -133,8 +133,6 @@ std::vector<Step> StepBuilder::TakeSteps(const std::set<int32_t>& live_ranks, bo
 
 StepsState StepBuilder::Save() const {
   StepsState state = state_;
-  state.mutable_left_behind()->Add(left_behind_.begin(), left_behind_.end());
-  state.mutable_behind_ns()->insert(clock_.behind_ns().begin(), clock_.behind_ns().end());
   for (const auto& [number, open] : open_) *state.add_open() = open;
   return state;
 }
@@ -142,15 +140,11 @@ StepsState StepBuilder::Save() const {
 void StepBuilder::Load(const StepsState& state) {
   *this = {};
   state_ = state;
-  state_.clear_left_behind();
-  state_.clear_behind_ns();
   state_.clear_open();
   state_.set_next(std::clamp<int64_t>(state.next(), -1, kMostSteps));
   for (auto& [rank, progress] : *state_.mutable_ranks()) {
     if (!CanBe(progress.next())) progress.set_next(0);
   }
-  left_behind_.insert(state.left_behind().begin(), state.left_behind().end());
-  clock_.Restore({state.behind_ns().begin(), state.behind_ns().end()});
   for (const OpenStep& open : state.open()) {
     const auto& boundaries_ns = open.boundaries_ns();
     const bool known =

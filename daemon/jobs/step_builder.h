@@ -1,7 +1,7 @@
 // StepBuilder: lines the iterations of several ranks up, by their number, into the job's steps.
 //
 // In synchronous training the rank with the longest batch makes all others wait: the step's lengths
-// are the largest of all ranks, and its time is that of the slowest (StepClock).
+// are the largest of all ranks, and its time is that of the slowest (step_clock.h).
 //
 //   steps.Add(/*rank=*/3, step);
 //   for (const Step& step : steps.TakeSteps(/*live_ranks=*/{0, 1, 2, 3})) ...
@@ -64,10 +64,8 @@ class StepBuilder {
   void Compare(const OpenStep& open);
   int64_t DurationOf(const OpenStep& open);
 
-  StepsState state_;  // without what the members below have
+  StepsState state_;  // without the open steps
   std::map<int64_t, OpenStep> open_;
-  std::set<int32_t> left_behind_;
-  StepClock clock_;
 };
 
 }  // namespace seqpoint::jobs

@@ -1,24 +1,22 @@
 #include "daemon/jobs/step_clock.h"
 
 #include <algorithm>
-#include <cstdint>
 
 namespace seqpoint::jobs {
 
-int64_t StepClock::Advance(const std::map<int32_t, int64_t>& durations_ns) {
+int64_t AdvanceClock(const google::protobuf::Map<int32_t, int64_t>& durations_ns,
+                     google::protobuf::Map<int32_t, int64_t>& behind_ns) {
   const bool same_ranks =
-      std::equal(durations_ns.begin(), durations_ns.end(), behind_ns_.begin(), behind_ns_.end(),
-                 [](const auto& a, const auto& b) { return a.first == b.first; });
-  if (!same_ranks) {
-    behind_ns_.clear();
-    for (const auto& [rank, duration_ns] : durations_ns) behind_ns_[rank] = 0;
-  }
+      durations_ns.size() == behind_ns.size() &&
+      std::all_of(durations_ns.begin(), durations_ns.end(),
+                  [&](const auto& entry) { return behind_ns.contains(entry.first); });
+  if (!same_ranks) behind_ns.clear();
   int64_t step_ns = 0;
   for (const auto& [rank, duration_ns] : durations_ns) {
-    step_ns = std::max(step_ns, duration_ns - behind_ns_[rank]);
+    step_ns = std::max(step_ns, duration_ns - behind_ns[rank]);
   }
   for (const auto& [rank, duration_ns] : durations_ns) {
-    behind_ns_[rank] += step_ns - duration_ns;
+    behind_ns[rank] += step_ns - duration_ns;
   }
   return step_ns;
 }

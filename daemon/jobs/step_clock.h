@@ -1,4 +1,4 @@
-// StepClock: the time of the steps of several ranks, from the times of their iterations.
+// The time of the steps of several ranks, from the times of their iterations.
 //
 // Ranks that wait for each other start and end a step at times that differ by the jitter of the
 // machine. Their sums of times stay together, but the sum of the longest time of each step is too
@@ -12,32 +12,21 @@
 //
 // Where ranks do not wait for each other, the sum is that of the slowest rank, too.
 //
-// Threading: one thread at a time. Ownership: values only.
+// Threading: a free function. Ownership: values.
 #ifndef DAEMON_JOBS_STEP_CLOCK_H_
 #define DAEMON_JOBS_STEP_CLOCK_H_
 
 #include <cstdint>
-#include <map>
-#include <utility>
+
+#include "google/protobuf/map.h"
 
 namespace seqpoint::jobs {
 
-class StepClock {
- public:
-  // `durations_ns`: of one step, by rank, all known. Returns the time of the step, which is at
-  // least that of the slowest rank so far. Other ranks than before are taken to start together.
-  int64_t Advance(const std::map<int32_t, int64_t>& durations_ns);
-
-  // A step without a time passed: it is not known any more which rank is the slowest.
-  void Lose() { behind_ns_.clear(); }
-
-  // How far the sum of each rank is behind that of the slowest, for the stored state.
-  const std::map<int32_t, int64_t>& behind_ns() const { return behind_ns_; }
-  void Restore(std::map<int32_t, int64_t> behind_ns) { behind_ns_ = std::move(behind_ns); }
-
- private:
-  std::map<int32_t, int64_t> behind_ns_;
-};
+// Returns the time of a step. `durations_ns`: of its iterations, by rank, all known. `behind_ns`:
+// how far the sum of each rank is behind that of the slowest. It is empty when that is not known,
+// as after a step without a time. Other ranks than before are taken to start together.
+int64_t AdvanceClock(const google::protobuf::Map<int32_t, int64_t>& durations_ns,
+                     google::protobuf::Map<int32_t, int64_t>& behind_ns);
 
 }  // namespace seqpoint::jobs
 
