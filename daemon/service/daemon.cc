@@ -31,8 +31,8 @@ Daemon::Daemon(DaemonOptions options, std::unique_ptr<Store> store)
       connections_(store_.get(), &registry_, options_.clock),
       loop_(options_.ingest, store_.get(), &registry_, &committer_, &retention_, &connections_,
             options_.clock),
-      backend_({*store_, registry_, committer_, retention_, *options_.clock},
-               [this] { return Describe(); }) {}
+      backend_(MakeProfilerBackend({*store_, registry_, committer_, retention_, *options_.clock},
+                                   [this] { return Describe(); })) {}
 
 absl::Status Daemon::Recover() {
   SEQPOINT_RETURN_IF_ERROR(registry_.Recover());

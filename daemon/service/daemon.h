@@ -1,7 +1,7 @@
 // Daemon: starts and stops the parts of the daemon of one node.
 //
 //   rings -> Connections -> jobs (JobRegistry) -> Committer -> store      on the IngestLoop's
-//   thread requests -> ProfilerBackend -> snapshot of a job -> queries -> reply  on gRPC's threads
+//   thread requests -> Backend -> snapshot of a job -> queries -> reply  on gRPC's threads
 //
 // Threading: Start() and Stop() from one thread; idle() and backend() from any.
 // Ownership: owns the store, the jobs, the sockets and the ingest thread.
@@ -48,7 +48,7 @@ class Daemon {
   // A private daemon has had no process for long enough. It does not know of requests.
   bool idle() const { return loop_.idle(); }
 
-  ProfilerBackend& backend() { return backend_; }
+  Backend& backend() { return *backend_; }
   const JobRegistry& jobs() const { return registry_; }
 
  private:
@@ -64,7 +64,7 @@ class Daemon {
   Retention retention_;
   Connections connections_;
   IngestLoop loop_;
-  ProfilerBackend backend_;
+  const std::unique_ptr<Backend> backend_;
 };
 
 }  // namespace seqpoint::service

@@ -31,7 +31,7 @@ TEST_F(StressTest, QuestionsChangesImportsAndPruningAtTheSameTime) {
   options_.retention.max_store_bytes = 1;  // every job that ended goes as soon as it may
   options_.ingest.prune_interval = absl::Milliseconds(20);
   auto daemon = Start();
-  ProfilerBackend& backend = daemon->backend();
+  Backend& backend = daemon->backend();
   std::atomic<bool> stop = false;
   std::atomic<int> answers = 0;
   // A job may be gone, or not there yet; nothing else may be wrong.
