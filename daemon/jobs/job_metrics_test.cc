@@ -276,7 +276,7 @@ TEST(Job, SetsThatAreTooManySaySoAlsoAfterARestart) {
   }
   MetricChoice choice = *MetricChoice::From(request);
   EXPECT_FALSE(choice.SetChip("GH100").ok());
-  const absl::StatusOr<MetricChoice> again = MetricChoice::Restore(choice.Save());
+  const absl::StatusOr<MetricChoice> again = MetricChoice::Restore(choice.state());
   ASSERT_TRUE(again.ok()) << again.status();
   for (const MetricChoice& each : {choice, *again}) {
     EXPECT_THAT(each.no_counters(), testing::HasSubstr("13 configurations on GH100"));

@@ -91,7 +91,7 @@ JobState Job::SaveState() const {
   for (const auto& [id, process] : processes_) {
     *state.add_processes() = process->Save();
   }
-  *state.mutable_metrics() = metrics_.choice().Save();
+  *state.mutable_metrics() = metrics_.choice().state();
   *state.mutable_orders() = orders_.state();
   *state.mutable_matching() = matching_.state();
   *state.mutable_micro_batches() = micro_batches_.state();

@@ -18,7 +18,8 @@ std::vector<counters::Term> TermsOf(
   return terms;
 }
 
-std::vector<counters::OwnSet> OwnSets(const std::vector<v1::MetricSet>& from) {
+std::vector<counters::OwnSet> OwnSets(
+    const google::protobuf::RepeatedPtrField<v1::MetricSet>& from) {
   std::vector<counters::OwnSet> sets;
   for (const v1::MetricSet& set : from) {
     counters::OwnSet& to = sets.emplace_back();
@@ -37,78 +38,87 @@ std::vector<counters::OwnSet> OwnSets(const std::vector<v1::MetricSet>& from) {
 
 }  // namespace
 
-MetricChoice::MetricChoice() : names_{std::string(counters::kDefaultMetricSet)} {
-  set_.name = names_[0];
+MetricChoice::MetricChoice() {
+  set_.name = std::string(counters::kDefaultMetricSet);
+  state_.add_names(set_.name);
 }
 
 absl::StatusOr<MetricChoice> MetricChoice::From(const v1::PrepareJobRequest& request,
                                                 const MetricChoice& current) {
   MetricChoice choice;
-  choice.names_ = {request.metric_sets().begin(), request.metric_sets().end()};
-  choice.own_ = {request.own_metric_sets().begin(), request.own_metric_sets().end()};
-  choice.backend_ = current.backend_;
+  MetricChoiceState& state = choice.state_;
+  auto names = request.metric_sets();
+  *state.mutable_own() = request.own_metric_sets();
+  state.set_backend(current.state_.backend());
   // Where no set is named, all sets of the file are collected.
-  if (choice.names_.empty()) {
-    for (const v1::MetricSet& own : choice.own_) choice.names_.push_back(own.name());
+  if (names.empty()) {
+    for (const v1::MetricSet& own : state.own()) *names.Add() = own.name();
   }
-  if (choice.names_.empty()) {
-    choice.names_ = current.names_;
-    choice.own_ = current.own_;
+  if (names.empty()) {
+    names = current.state_.names();
+    *state.mutable_own() = current.state_.own();
   }
-  std::vector<std::string> once;
-  for (const std::string& name : choice.names_) {
-    if (std::find(once.begin(), once.end(), name) == once.end()) once.push_back(name);
+  state.clear_names();
+  for (const std::string& name : names) {
+    const auto& known = state.names();
+    if (std::find(known.begin(), known.end(), name) == known.end()) state.add_names(name);
   }
-  choice.names_ = std::move(once);
-  for (const counters::OwnSet& own : OwnSets(choice.own_)) {
+  for (const counters::OwnSet& own : OwnSets(state.own())) {
     SEQPOINT_RETURN_IF_ERROR(counters::CheckOwnSet(own));
   }
   if (request.counter_backend() != v1::COUNTER_BACKEND_UNSPECIFIED) {
-    choice.backend_ = request.counter_backend() == v1::COUNTER_BACKEND_PM
-                          ? counters::Backend::kPm
-                          : counters::Backend::kRange;
+    const bool pm = request.counter_backend() == v1::COUNTER_BACKEND_PM;
+    state.set_backend(
+        static_cast<uint32_t>(pm ? counters::Backend::kPm : counters::Backend::kRange));
   }
-  choice.wants_roofline_ = request.roofline() || current.wants_roofline_;
-  if (choice.wants_roofline_ && choice.backend_ == counters::Backend::kPm) {
+  state.set_roofline(request.roofline() || current.wants_roofline());
+  if (choice.wants_roofline() && choice.backend() == counters::Backend::kPm) {
     return absl::InvalidArgumentError(
         "roofline: single kernels are measured by the range backend only; leave out --roofline, or "
         "--counter-backend pm");
   }
   // The names are checked now. The number of their configurations depends on the chip.
   SEQPOINT_RETURN_IF_ERROR(choice.Resolve("").status());
-  choice.set_.name = absl::StrJoin(choice.names_, ",");
+  choice.set_.name = absl::StrJoin(state.names(), ",");
   return choice;
 }
 
 absl::StatusOr<counters::MetricSet> MetricChoice::Resolve(std::string_view chip) const {
-  return counters::CombineMetricSets(names_, OwnSets(own_), chip, backend_);
+  return counters::CombineMetricSets({state_.names().begin(), state_.names().end()},
+                                     OwnSets(state_.own()), chip, backend());
 }
 
 absl::StatusOr<bool> MetricChoice::SetChip(std::string_view chip) {
-  if (!chip_.empty() || chip.empty()) return false;
-  chip_ = std::string(chip);
+  if (!this->chip().empty() || chip.empty()) return false;
+  state_.set_chip(std::string(chip));
   absl::StatusOr<counters::MetricSet> set = Resolve(chip);
   if (!set.ok()) {
     SetNothing(set.status());
     return set.status();
   }
   set_ = *std::move(set);
+  for (const counters::OnePassConfig& config : set_.configs) {
+    MetricConfigState& to = *state_.add_configs();
+    to.set_config_id(config.config_id);
+    to.set_set(config.set);
+    for (const counters::Metric& metric : config.metrics) to.add_metrics(metric.name);
+  }
   ChooseRoofline();
   return true;
 }
 
 void MetricChoice::SetNothing(const absl::Status& why) {
   no_counters_ = std::string(why.message());
-  if (wants_roofline_) no_roofline_ = no_counters_;
+  if (wants_roofline()) no_roofline_ = no_counters_;
 }
 
 // For a known chip, in addition to the sets.
 void MetricChoice::ChooseRoofline() {
-  if (!wants_roofline_) return;
-  roofline_ = counters::MakeRoofline(chip_);
+  if (!wants_roofline()) return;
+  roofline_ = counters::MakeRoofline(chip());
   const size_t together = set_.configs.size() + roofline_.configs.size();
   if (roofline_.configs.empty()) {
-    no_roofline_ = absl::StrCat("the roofline of the chip ", chip_, " is not known");
+    no_roofline_ = absl::StrCat("the roofline of the chip ", chip(), " is not known");
   } else if (together > counters::kMaxConfigsOfJob) {
     no_roofline_ = absl::StrCat("the roofline needs ", roofline_.configs.size(),
                                 " configurations, the metric sets have ", set_.configs.size(),
@@ -119,52 +129,31 @@ void MetricChoice::ChooseRoofline() {
 }
 
 bool MetricChoice::Fits(std::string_view chip) const {
-  if (chip_.empty() || chip == chip_) return true;
+  if (this->chip().empty() || chip == this->chip()) return true;
   const absl::StatusOr<counters::MetricSet> other = Resolve(chip);
   return other.ok() && other->configs == set_.configs;
 }
 
 std::string MetricChoice::InWords() const {
-  return absl::StrCat(absl::StrJoin(names_, ","), backend_ == counters::Backend::kPm ? " (pm)" : "",
-                      wants_roofline_ ? " and the roofline" : "");
+  return absl::StrCat(absl::StrJoin(state_.names(), ","),
+                      backend() == counters::Backend::kPm ? " (pm)" : "",
+                      wants_roofline() ? " and the roofline" : "");
 }
 
 bool MetricChoice::SameAs(const MetricChoice& other) const {
-  return names_ == other.names_ && backend_ == other.backend_ &&
-         wants_roofline_ == other.wants_roofline_ &&
-         std::equal(own_.begin(), own_.end(), other.own_.begin(), other.own_.end(),
-                    [](const v1::MetricSet& a, const v1::MetricSet& b) {
-                      return a.SerializeAsString() == b.SerializeAsString();
-                    });
-}
-
-MetricChoiceState MetricChoice::Save() const {
-  MetricChoiceState state;
-  for (const std::string& name : names_) state.add_names(name);
-  for (const v1::MetricSet& own : own_) *state.add_own() = own;
-  state.set_backend(static_cast<uint32_t>(backend_));
-  state.set_chip(chip_);
-  state.set_roofline(wants_roofline_);
-  for (const counters::OnePassConfig& config : set_.configs) {
-    MetricConfigState& to = *state.add_configs();
-    to.set_config_id(config.config_id);
-    to.set_set(config.set);
-    for (const counters::Metric& metric : config.metrics) to.add_metrics(metric.name);
-  }
-  return state;
+  const auto asked = [](MetricChoiceState state) {
+    state.clear_chip();
+    state.clear_configs();
+    return state.SerializeAsString();
+  };
+  return asked(state_) == asked(other.state_);
 }
 
 absl::StatusOr<MetricChoice> MetricChoice::Restore(const MetricChoiceState& state) {
   MetricChoice choice;
-  choice.names_ = {state.names().begin(), state.names().end()};
-  choice.own_ = {state.own().begin(), state.own().end()};
-  choice.backend_ = state.backend() == static_cast<uint32_t>(counters::Backend::kPm)
-                        ? counters::Backend::kPm
-                        : counters::Backend::kRange;
-  choice.set_ = {.name = absl::StrJoin(choice.names_, ",")};
-  choice.wants_roofline_ = state.roofline();
+  choice.state_ = state;
+  choice.set_ = {.name = absl::StrJoin(state.names(), ",")};
   if (state.chip().empty()) return choice;
-  choice.chip_ = state.chip();
   std::vector<counters::OnePassConfig> saved;
   for (const MetricConfigState& config : state.configs()) {
     counters::OnePassConfig& to = saved.emplace_back();

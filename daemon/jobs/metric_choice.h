@@ -36,10 +36,14 @@ class MetricChoice {
 
   // No configurations while the chip is not known.
   const counters::MetricSet& set() const { return set_; }
-  const std::string& chip() const { return chip_; }
-  counters::Backend backend() const { return backend_; }
+  const std::string& chip() const { return state_.chip(); }
+  counters::Backend backend() const {
+    return state_.backend() == static_cast<uint32_t>(counters::Backend::kPm)
+               ? counters::Backend::kPm
+               : counters::Backend::kRange;
+  }
   // Single kernels are measured, too.
-  bool wants_roofline() const { return wants_roofline_; }
+  bool wants_roofline() const { return state_.roofline(); }
   // Has no configurations while the chip is not known, and when the roofline is not wanted or
   // cannot be measured: no_roofline() has the reason.
   const counters::Roofline& roofline() const { return roofline_; }
@@ -57,7 +61,7 @@ class MetricChoice {
   // Whether the same sets and backend were asked for.
   bool SameAs(const MetricChoice& other) const;
 
-  MetricChoiceState Save() const;
+  const MetricChoiceState& state() const { return state_; }
   // The configurations are the stored ones, also when the tables of this release have others.
   static absl::StatusOr<MetricChoice> Restore(const MetricChoiceState& state);
 
@@ -66,12 +70,8 @@ class MetricChoice {
   void ChooseRoofline();
   void SetNothing(const absl::Status& why);
 
-  std::vector<std::string> names_;
-  std::vector<v1::MetricSet> own_;
-  counters::Backend backend_ = counters::Backend::kRange;
-  std::string chip_;
+  MetricChoiceState state_;
   counters::MetricSet set_;
-  bool wants_roofline_ = false;
   counters::Roofline roofline_;
   std::string no_roofline_, no_counters_;
 };
