@@ -29,10 +29,9 @@ Daemon::Daemon(DaemonOptions options, std::unique_ptr<Store> store)
       committer_(store_.get(), &registry_, options_.clock),
       retention_(options_.retention, store_.get(), &registry_, &committer_, options_.clock),
       connections_(store_.get(), &registry_, options_.clock),
-      loop_(options_.ingest, store_.get(), &registry_, &committer_, &retention_, &connections_,
-            options_.clock),
-      backend_(MakeProfilerBackend({*store_, registry_, committer_, retention_, *options_.clock},
-                                   [this] { return Describe(); })) {}
+      parts_{*store_, registry_, committer_, retention_, *options_.clock},
+      loop_(options_.ingest, parts_, &connections_),
+      backend_(MakeProfilerBackend(parts_, [this] { return Describe(); })) {}
 
 absl::Status Daemon::Recover() {
   SEQPOINT_RETURN_IF_ERROR(registry_.Recover());

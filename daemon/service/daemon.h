@@ -63,6 +63,7 @@ class Daemon {
   Committer committer_;
   Retention retention_;
   Connections connections_;
+  const DaemonParts parts_;
   IngestLoop loop_;
   const std::unique_ptr<Backend> backend_;
 };

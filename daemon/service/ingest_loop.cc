@@ -44,17 +44,6 @@ void LoadResumeLogs(Store& store, jobs::Job& job) {
 
 }  // namespace
 
-IngestLoop::IngestLoop(const IngestOptions& options, Store* store, JobRegistry* registry,
-                       Committer* committer, Retention* retention, Connections* connections,
-                       const Clock* clock)
-    : options_(options),
-      store_(*store),
-      registry_(*registry),
-      committer_(*committer),
-      retention_(*retention),
-      connections_(*connections),
-      clock_(*clock) {}
-
 IngestLoop::~IngestLoop() { Stop(); }
 
 absl::Status IngestLoop::Start() {
@@ -84,18 +73,18 @@ void IngestLoop::Run() {
     bool commit_first = false;
     const Connections::Progress progress = Read(stopping, &commit_first);
     wait_ms = progress.more ? 0 : progress.any ? kBusyPollMs : kIdlePollMs;
-    const absl::Duration interval = committer_.failed() ? kRetryInterval : kCommitInterval;
+    const absl::Duration interval = parts_.committer.failed() ? kRetryInterval : kCommitInterval;
     // A backlog is committed piece by piece: the ring, which may be full, is free again early, and
     // a daemon that is killed soon has read something.
     if (now - last_commit >= interval || stopping || progress.more ||
-        (commit_first && !committer_.failed())) {
-      const bool again = stopping && committer_.failed();
+        (commit_first && !parts_.committer.failed())) {
+      const bool again = stopping && parts_.committer.failed();
       Commit();
-      if (again && !committer_.failed()) Commit();  // what came since is in no batch yet
+      if (again && !parts_.committer.failed()) Commit();  // what came since is in no batch yet
       last_commit = Now();
       commit_first = false;
     }
-    if (!commit_first && !committer_.failed()) connections_.PublishControls();
+    if (!commit_first && !parts_.committer.failed()) connections_.PublishControls();
     if (now - last_prune >= options_.prune_interval) {
       Prune();
       last_prune = now;
@@ -106,41 +95,43 @@ void IngestLoop::Run() {
 }
 
 Connections::Progress IngestLoop::Read(bool stopping, bool* commit_first) {
-  absl::MutexLock lock(&registry_.mutex());
+  absl::MutexLock lock(&parts_.registry.mutex());
   Connections::Progress progress;
-  if (!committer_.failed()) progress = connections_.Poll(stopping ? UINT64_MAX : kRecordsPerPoll);
+  if (!parts_.committer.failed())
+    progress = connections_.Poll(stopping ? UINT64_MAX : kRecordsPerPoll);
   const absl::Duration now = Now();
   if (now - last_heartbeat_ >= kHeartbeatInterval) {
     connections_.Heartbeat();
     connections_.EndVanished();
-    for (const auto& [id, job] : registry_.loaded()) job->CheckRules(clock_.MonotonicNs());
+    for (const auto& [id, job] : parts_.registry.loaded())
+      job->CheckRules(parts_.clock.MonotonicNs());
     last_heartbeat_ = now;
   }
   *commit_first = connections_.StageControls();
-  if (connections_.count() > 0 || !registry_.importing().empty()) last_busy_ = now;
+  if (connections_.count() > 0 || !parts_.registry.importing().empty()) last_busy_ = now;
   if (stopping && is_private()) {
-    for (const auto& [id, job] : registry_.loaded()) job->EndUnused(clock_.WallNs());
+    for (const auto& [id, job] : parts_.registry.loaded()) job->EndUnused(parts_.clock.WallNs());
   }
   return progress;
 }
 
 void IngestLoop::Commit() {
-  const auto stored = committer_.Commit(connections_.Cursors());
+  const auto stored = parts_.committer.Commit(connections_.Cursors());
   if (!stored) return;
   connections_.Release(*stored);
-  absl::MutexLock lock(&registry_.mutex());
-  for (const auto& [id, job] : registry_.loaded()) LoadResumeLogs(store_, *job);
-  registry_.EvictIdle();
+  absl::MutexLock lock(&parts_.registry.mutex());
+  for (const auto& [id, job] : parts_.registry.loaded()) LoadResumeLogs(parts_.store, *job);
+  parts_.registry.EvictIdle();
 }
 
 void IngestLoop::Prune() {
   {
-    absl::MutexLock lock(&registry_.mutex());
-    retention_.EndForgotten();
-    retention_.EndRefused();
+    absl::MutexLock lock(&parts_.registry.mutex());
+    parts_.retention.EndForgotten();
+    parts_.retention.EndRefused();
   }
   Commit();
-  retention_.Prune();
+  parts_.retention.Prune();
 }
 
 }  // namespace seqpoint::service

@@ -5,8 +5,8 @@
 //
 // Threading: Start() and Stop() from one thread; idle() from any. Everything else runs on the
 // loop's own thread.
-// Ownership: owns the socket and the thread. Keeps pointers to the registry, the committer, the
-// retention, the connections, the store and the clock.
+// Ownership: owns the socket and the thread. Keeps references to the parts of the daemon and a
+// pointer to the connections.
 #ifndef DAEMON_SERVICE_INGEST_LOOP_H_
 #define DAEMON_SERVICE_INGEST_LOOP_H_
 
@@ -18,13 +18,9 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/time/time.h"
-#include "daemon/base/clock.h"
 #include "daemon/ingest/inject_server.h"
-#include "daemon/service/committer.h"
 #include "daemon/service/connections.h"
-#include "daemon/service/job_registry.h"
-#include "daemon/service/retention.h"
-#include "daemon/store/store.h"
+#include "daemon/service/daemon_parts.h"
 
 namespace seqpoint::service {
 
@@ -40,9 +36,8 @@ struct IngestOptions {
 
 class IngestLoop {
  public:
-  IngestLoop(const IngestOptions& options, Store* store, JobRegistry* registry,
-             Committer* committer, Retention* retention, Connections* connections,
-             const Clock* clock);
+  IngestLoop(const IngestOptions& options, const DaemonParts& parts, Connections* connections)
+      : options_(options), parts_(parts), connections_(*connections) {}
   ~IngestLoop();
 
   // Errors: as InjectServer::Listen.
@@ -55,7 +50,7 @@ class IngestLoop {
 
  private:
   bool is_private() const { return options_.end_when_idle > absl::ZeroDuration(); }
-  absl::Duration Now() const { return absl::Nanoseconds(clock_.MonotonicNs()); }
+  absl::Duration Now() const { return absl::Nanoseconds(parts_.clock.MonotonicNs()); }
   void Run();
   // Reads the rings and stages control blocks, which a rule or a level in them may need in the
   // store first.
@@ -64,12 +59,8 @@ class IngestLoop {
   void Prune();
 
   const IngestOptions options_;
-  Store& store_;
-  JobRegistry& registry_;
-  Committer& committer_;
-  Retention& retention_;
+  const DaemonParts parts_;
   Connections& connections_;
-  const Clock& clock_;
   std::unique_ptr<ingest::InjectServer> server_;
   absl::Duration last_heartbeat_ = -absl::InfiniteDuration();
   absl::Duration last_busy_;
