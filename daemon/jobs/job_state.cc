@@ -172,7 +172,7 @@ absl::Status Job::Restore(const std::vector<StateRow>& states,
     process.seen.Load(engines_.work().current());
   }
   changes_.SetSaved();
-  rows_.Clear();
+  rows_ = {};
   return absl::OkStatus();
 }
 

@@ -50,7 +50,7 @@ absl::StatusOr<std::unique_ptr<jobs::Job>> StoreImport(
       batch.iterations.push_back(RowOf(run, rank, iterations[i], job_id, static_cast<int64_t>(i)));
       if (batch.iterations.size() < kPieceRows && i + 1 < iterations.size()) continue;
       SEQPOINT_RETURN_IF_ERROR(store.Write(batch));
-      batch.Clear();
+      batch = {};
     }
     return absl::OkStatus();
   };

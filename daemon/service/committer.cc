@@ -40,7 +40,7 @@ std::optional<std::vector<RingCursor>> Committer::Commit(std::vector<RingCursor>
   last_commit_ns_ = clock_.MonotonicNs();
   committed_.NotifyAll();
   SetError("");
-  batch_.Clear();
+  batch_ = {};
   return std::exchange(batch_rings_, {});
 }
 

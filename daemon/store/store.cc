@@ -59,18 +59,6 @@ bool WriteBatch::Empty() const {
          iterations.empty() && configs.empty() && measurements.empty() && trace_segments.empty();
 }
 
-void WriteBatch::Clear() {
-  jobs.clear();
-  processes.clear();
-  states.clear();
-  cursors.clear();
-  names.clear();
-  iterations.clear();
-  configs.clear();
-  measurements.clear();
-  trace_segments.clear();
-}
-
 Store::Impl::Impl(FileLock lock, std::unique_ptr<Database> writer, std::unique_ptr<Database> reader)
     : lock_(std::move(lock)),
       writer_(std::move(writer)),

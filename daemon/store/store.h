@@ -160,7 +160,6 @@ struct WriteBatch {
   std::vector<TraceSegmentRow> trace_segments;
 
   bool Empty() const;
-  void Clear();  // keeps the memory
 };
 
 struct StoreOptions {

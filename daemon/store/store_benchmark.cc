@@ -72,7 +72,7 @@ void BM_Iterations(benchmark::State& state) {
   double longest_s = 0;
   WriteBatch batch;
   for (auto _ : state) {
-    batch.Clear();
+    batch = {};
     for (int i = 0; i < 1'000; ++i, ++number) {
       batch.iterations.push_back({.job_id = 1,
                                   .number = number,
@@ -143,7 +143,7 @@ void BM_EngineCommit(benchmark::State& state) {
   double row_bytes = 0;
   WriteBatch batch;
   const auto commit = [&] {
-    batch.Clear();
+    batch = {};
     if (whole) {
       batch.states = {{.job_id = 1, .part = "engine", .bytes = SerializeEngine(engine)}};
     } else {

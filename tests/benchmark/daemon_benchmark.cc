@@ -89,7 +89,7 @@ class Ingest final : public ingest::RingSink {
   }
   void Commit() {
     Timer timer(this);
-    batch_.Clear();
+    batch_ = {};
     job_.TakeRows(batch_);
     for (const StateRow& row : batch_.states) state_bytes_[row.part] = row.bytes.size();
     const ingest::Cursor cursor = reader_->cursor();
