@@ -59,18 +59,6 @@ std::string CleanText(std::string_view text) {
   return clean;
 }
 
-std::map<std::string, std::string> Fields(std::string_view text) {
-  std::map<std::string, std::string> fields;
-  while (!text.empty()) {
-    const std::string_view line = text.substr(0, text.find('\n'));
-    text.remove_prefix(std::min(line.size() + 1, text.size()));
-    const size_t equals = line.find('=');
-    if (equals == 0 || equals == line.npos) continue;
-    fields.emplace(line.substr(0, equals), line.substr(equals + 1));
-  }
-  return fields;
-}
-
 uint32_t ErrnoFor(const absl::Status& status) {
   switch (status.code()) {
     case absl::StatusCode::kInvalidArgument:
@@ -387,7 +375,6 @@ absl::Status InjectServer::Greet(uint64_t id, std::string_view message, int ring
   process.uid = peer.uid;
   process.reconnect = hello.reconnect;
   process.text = CleanText(message.substr(sizeof hello));
-  process.fields = Fields(process.text);
   process.reader = std::move(reader);
   SEQPOINT_RETURN_IF_ERROR(handler_->OnProcess(std::move(process)));
 

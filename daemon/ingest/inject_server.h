@@ -38,7 +38,6 @@ struct AcceptedProcess {
   uid_t uid = 0;
   uint32_t reconnect = 0;  // how often the ring was handed over before
   std::string text;        // the "key=value\n" lines, valid UTF-8
-  std::map<std::string, std::string> fields;
   std::unique_ptr<RingReader> reader;
 };
 

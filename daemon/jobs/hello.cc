@@ -10,8 +10,8 @@
 
 namespace seqpoint::jobs {
 
-std::string HelloField(const ProcessRow& row, std::string_view key) {
-  for (const absl::string_view line : absl::StrSplit(row.text, '\n')) {
+std::string HelloField(const std::string& text, std::string_view key) {
+  for (const absl::string_view line : absl::StrSplit(text, '\n')) {
     const std::pair<absl::string_view, absl::string_view> pair =
         absl::StrSplit(line, absl::MaxSplits('=', 1));
     if (pair.first == absl::string_view(key.data(), key.size())) return std::string(pair.second);
@@ -19,17 +19,17 @@ std::string HelloField(const ProcessRow& row, std::string_view key) {
   return "";
 }
 
-int HelloNumber(const ProcessRow& row, std::string_view key, int fallback) {
+int HelloNumber(const std::string& text, std::string_view key, int fallback) {
   int value;
-  return absl::SimpleAtoi(HelloField(row, key), &value) ? value : fallback;
+  return absl::SimpleAtoi(HelloField(text, key), &value) ? value : fallback;
 }
 
-void SetHelloField(std::string_view key, int64_t value, ProcessRow& row) {
-  std::vector<std::string> lines = absl::StrSplit(row.text, '\n', absl::SkipEmpty());
+void SetHelloField(std::string_view key, int64_t value, std::string& text) {
+  std::vector<std::string> lines = absl::StrSplit(text, '\n', absl::SkipEmpty());
   const std::string begin = std::string(key) + "=";
   std::erase_if(lines, [&](const std::string& line) { return line.starts_with(begin); });
   lines.push_back(absl::StrCat(begin, value));
-  row.text = absl::StrCat(absl::StrJoin(lines, "\n"), "\n");
+  text = absl::StrCat(absl::StrJoin(lines, "\n"), "\n");
 }
 
 }  // namespace seqpoint::jobs

@@ -1,4 +1,5 @@
-// The "key=value" lines that a process sent when it connected (ProcessRow::text).
+// The "key=value" lines that a process sent when it connected (ProcessRow::text,
+// AcceptedProcess::text).
 //
 // Threading: free functions. Ownership: values.
 #ifndef DAEMON_JOBS_HELLO_H_
@@ -8,14 +9,12 @@
 #include <string>
 #include <string_view>
 
-#include "daemon/store/store.h"
-
 namespace seqpoint::jobs {
 
 // Empty when there is no such line.
-std::string HelloField(const ProcessRow& row, std::string_view key);
-int HelloNumber(const ProcessRow& row, std::string_view key, int fallback);
-void SetHelloField(std::string_view key, int64_t value, ProcessRow& row);
+std::string HelloField(const std::string& text, std::string_view key);
+int HelloNumber(const std::string& text, std::string_view key, int fallback);
+void SetHelloField(std::string_view key, int64_t value, std::string& text);
 
 }  // namespace seqpoint::jobs
 

@@ -70,14 +70,14 @@ void Job::AddProcess(const ProcessRow& row, const std::set<int64_t>& gone) {
   auto process = std::make_unique<Process>(row);
   if (processes_.empty() && row_.start_ns == 0) row_.start_ns = row.start_ns;
   if (row_.host.empty()) row_.host = row.host;
-  if (row_.command.empty()) row_.command = HelloField(row, "command");
+  if (row_.command.empty()) row_.command = HelloField(row.text, "command");
   row_.end_ns = 0;
   row_.state = rule_ ? v1::JOB_STATE_MARKING : v1::JOB_STATE_LEARNING;
   process->learning = std::make_unique<Learning>();
   if (!live()) ranks_.Start();
   processes_.Place(*process, ranks_, gone);
   if (rule_) process->learning->SetRule(rule_->rule);
-  ranks_.Add(row.rank, HelloNumber(row, "world_size", 1));
+  ranks_.Add(row.rank, HelloNumber(row.text, "world_size", 1));
   rows_.processes.push_back(row);
   processes_.Add(std::move(process));
   if (!processes_.one_rank() && !engines_.split()) SplitRanks();
@@ -240,14 +240,14 @@ void Job::OnFeature(Process&, abi::Feature feature) {
 }
 
 void Job::OnRank(Process& process, const abi::RankEvent& event) {
-  SetHelloField("world_size", event.world_size, process.row);
+  SetHelloField("world_size", event.world_size, process.row.text);
   ranks_.SetWorldSize(event.world_size);
   const int32_t before = process.row.rank;
   // The earlier iterations of a process are in the log under its earlier rank.
   const bool moves = event.rank != before && process.state.iterations() == 0 &&
                      !process.alignment.buffers() && process.learning;
   if (moves) {
-    SetHelloField("rank", event.rank, process.row);
+    SetHelloField("rank", event.rank, process.row.text);
     process.row.incarnation = processes_.NextIncarnation(event.rank);
     process.row.rank = event.rank;
     processes_.Place(process, ranks_, {});

@@ -42,14 +42,14 @@ JobEnd ProgramEnds::EndOf(const ProcessTable& processes) const {
   const auto last = processes.LastOfRanks([](const Process& process) { return process.counts(); });
   for (const auto& [rank, process] : last) {
     const bool gone = process->row.end_ns != 0;
-    ends.push_back({.launch = HelloField(process->row, "launch"),
+    ends.push_back({.launch = HelloField(process->row.text, "launch"),
                     .lost = process->row.lost,
                     .failed = gone && !process->row.lost && !process->state.ended_well()});
   }
   const ProgramEnd* const latest = ends_.empty() ? nullptr : &ends_.back();
   const bool latest_came =
       latest == nullptr || std::any_of(processes.begin(), processes.end(), [&](const auto& entry) {
-        return HelloField(entry.second->row, "launch") == latest->launch;
+        return HelloField(entry.second->row.text, "launch") == latest->launch;
       });
   // A program of which no process trained ends the job, too.
   if (!latest_came) ends.push_back({.launch = latest->launch});

@@ -22,11 +22,6 @@ namespace {
 // A process that does not come back this long after our own start, and does not run, is lost.
 constexpr int64_t kReconnectNs = 5'000'000'000;
 
-std::string Field(const ingest::AcceptedProcess& process, const std::string& key) {
-  const auto it = process.fields.find(key);
-  return it == process.fields.end() ? "" : it->second;
-}
-
 bool StillRuns(const ProcessRow& process) {
   return ingest::StillRuns(process.pid, process.identity);
 }
@@ -60,17 +55,18 @@ Connections::Connections(Store* store, JobRegistry* registry, const Clock* clock
 Connections::~Connections() = default;
 
 absl::StatusOr<SharedJob> Connections::JobOf(const ingest::AcceptedProcess& process) {
-  const std::string name = Field(process, "job");
-  const std::string run_id = Field(process, "run_id");
+  const std::string name = jobs::HelloField(process.text, "job");
+  const std::string run_id = jobs::HelloField(process.text, "run_id");
   SEQPOINT_RETURN_IF_ERROR(CheckNewJob(name, run_id));
   const auto found = registry_.FindRun(name, run_id);
   if (!found.ok() || *found != nullptr) return found;
-  return registry_.Add({.name = name,
-                        .run_id = run_id,
-                        .host = ClipText(Field(process, "host"), kMaxHostBytes),
-                        .command = ClipText(Field(process, "command"), kMaxCommandBytes),
-                        .state = v1::JOB_STATE_LEARNING,
-                        .start_ns = clock_.WallNs()});
+  return registry_.Add(
+      {.name = name,
+       .run_id = run_id,
+       .host = ClipText(jobs::HelloField(process.text, "host"), kMaxHostBytes),
+       .command = ClipText(jobs::HelloField(process.text, "command"), kMaxCommandBytes),
+       .state = v1::JOB_STATE_LEARNING,
+       .start_ns = clock_.WallNs()});
 }
 
 // We were restarted.
@@ -100,12 +96,12 @@ absl::Status Connections::Join(const ingest::AcceptedProcess& process, Connectio
   ProcessRow row{.process_id = store_.NewProcessId(),
                  .job_id = connection.job->row().job_id,
                  .pid = static_cast<int32_t>(process.pid),
-                 .host = ClipText(Field(process, "host"), kMaxHostBytes),
+                 .host = ClipText(jobs::HelloField(process.text, "host"), kMaxHostBytes),
                  .ring_id = process.reader->ring_id(),
                  .text = process.text,
                  .start_ns = static_cast<int64_t>(process.reader->created_real_ns()),
                  .identity = ingest::ProcessIdentity(process.pid)};
-  row.rank = std::max(jobs::HelloNumber(row, "rank", 0), 0);
+  row.rank = std::max(jobs::HelloNumber(row.text, "rank", 0), 0);
   row.incarnation = connection.job->processes().NextIncarnation(row.rank);
   connection.process_id = row.process_id;
   std::set<int64_t> gone;  // their ends may not have been read yet

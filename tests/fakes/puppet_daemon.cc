@@ -2,8 +2,10 @@
 
 #include <time.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <string_view>
 #include <utility>
 
 #include "gtest/gtest.h"
@@ -15,6 +17,18 @@ uint64_t NowNs() {
   timespec now;
   clock_gettime(CLOCK_MONOTONIC, &now);
   return static_cast<uint64_t>(now.tv_sec) * 1'000'000'000u + static_cast<uint64_t>(now.tv_nsec);
+}
+
+std::map<std::string, std::string> Fields(std::string_view text) {
+  std::map<std::string, std::string> fields;
+  while (!text.empty()) {
+    const std::string_view line = text.substr(0, text.find('\n'));
+    text.remove_prefix(std::min(line.size() + 1, text.size()));
+    const size_t equals = line.find('=');
+    if (equals == 0 || equals == line.npos) continue;
+    fields.emplace(line.substr(0, equals), line.substr(equals + 1));
+  }
+  return fields;
 }
 
 template <typename T>
@@ -33,7 +47,7 @@ std::string TextBehind(absl::Span<const uint8_t> payload) {
 }  // namespace
 
 PuppetProcess::PuppetProcess(ingest::AcceptedProcess accepted)
-    : fields(std::move(accepted.fields)),
+    : fields(Fields(accepted.text)),
       id_(accepted.id),
       reader_(std::move(accepted.reader)),
       writer_(reader_->control_block()) {}
