@@ -82,7 +82,7 @@ absl::StatusOr<ChangedRun> ProjectChange(const jobs::Snapshot& snapshot,
   const jobs::SnapshotData& job = snapshot.data();
   absl::MutexLock lock(&snapshot.mutex());
   if (job.engine.Totals().iterations == 0) return NoIteration(job);
-  if (!job.overcounted.empty()) return OvercountedError(job);
+  if (!job.overcounted.empty()) return NoAnswer(job, job.overcounted);
   // Iterations of an earlier rule have other lengths; they are taken to save the same share.
   OnlineEngine engine = snapshot.work().current().Copy();
   std::map<Key, Shares> shares;

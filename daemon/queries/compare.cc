@@ -80,9 +80,8 @@ void AddStep(const jobs::SnapshotData& job, const IterationRow& row, StoredRun* 
 absl::StatusOr<StoredRun> ReadRun(const jobs::SnapshotData& job, const IterationRange& range,
                                   Store& store) {
   StoredRun run;
-  const absl::Status status =
-      ForEachStep(job, range, store, [&](const IterationRow& row) { AddStep(job, row, &run); });
-  if (!status.ok()) return status;
+  SEQPOINT_RETURN_IF_ERROR(
+      ForEachStep(job, range, store, [&](const IterationRow& row) { AddStep(job, row, &run); }));
   return run;
 }
 
@@ -139,11 +138,9 @@ class Comparison {
     for (int r = 0; r < 2; ++r) {
       IterationRange range;
       if (request_.has_part()) {
-        SEQPOINT_ASSIGN_OR_RETURN(auto part, CountedRangeOf(request_.part(), job(r)));
-        range = std::move(part);
+        SEQPOINT_ASSIGN_OR_RETURN(range, CountedRangeOf(request_.part(), job(r)));
       }
-      SEQPOINT_ASSIGN_OR_RETURN(auto run, ReadRun(job(r), range, store));
-      runs_[r] = std::move(run);
+      SEQPOINT_ASSIGN_OR_RETURN(runs_[r], ReadRun(job(r), range, store));
       names_[r] = absl::StrCat(job(r).name, "@", job(r).run_id);
       parts_[r] = range.words;
     }
@@ -367,8 +364,7 @@ class Comparison {
     std::vector<int> all[2];
     std::vector<jobs::RunEngine> engines;
     for (int r = 0; r < 2; ++r) {
-      SEQPOINT_ASSIGN_OR_RETURN(auto engine, EngineAt(r));
-      engines.push_back(std::move(engine));
+      SEQPOINT_ASSIGN_OR_RETURN(engines.emplace_back(), EngineAt(r));
       const std::vector<double> sums = engines[r].MeasuredSums(jobs::kKernelTimeSet);
       if (sums.empty()) {
         return absl::FailedPreconditionError(
@@ -392,22 +388,20 @@ class Comparison {
     const auto compare = [&](v1::DifferenceCause cause, const std::string& name,
                              const std::vector<int>& base,
                              const std::vector<int>& other) -> absl::StatusOr<v1::DifferencePart> {
-      const absl::StatusOr<Estimate> before =
-          StatisticAt(engines[kBase], jobs::kKernelTimeSet, base, StatisticKind::kTimeLike);
-      const absl::StatusOr<Estimate> after =
-          StatisticAt(engines[kOther], jobs::kKernelTimeSet, other, StatisticKind::kTimeLike);
-      if (!before.ok()) return before.status();
-      if (!after.ok()) return after.status();
-      v1::DifferencePart part = MakePart(cause, name, DifferenceOf(*after, *before));
-      jobs::SetDifference(*before, part.mutable_base_duration_ns());
-      jobs::SetDifference(*after, part.mutable_other_duration_ns());
+      SEQPOINT_ASSIGN_OR_RETURN(const auto before, StatisticAt(engines[kBase], jobs::kKernelTimeSet,
+                                                               base, StatisticKind::kTimeLike));
+      SEQPOINT_ASSIGN_OR_RETURN(const auto after, StatisticAt(engines[kOther], jobs::kKernelTimeSet,
+                                                              other, StatisticKind::kTimeLike));
+      v1::DifferencePart part = MakePart(cause, name, DifferenceOf(after, before));
+      jobs::SetDifference(before, part.mutable_base_duration_ns());
+      jobs::SetDifference(after, part.mutable_other_duration_ns());
       return part;
     };
     std::vector<v1::DifferencePart> parts;
     for (const auto& [time, name] : order) {
-      SEQPOINT_ASSIGN_OR_RETURN(auto part, compare(v1::DIFFERENCE_CAUSE_KERNEL, name,
-                                                   indices[kBase][name], indices[kOther][name]));
-      parts.push_back(std::move(part));
+      SEQPOINT_ASSIGN_OR_RETURN(
+          parts.emplace_back(),
+          compare(v1::DIFFERENCE_CAUSE_KERNEL, name, indices[kBase][name], indices[kOther][name]));
     }
     std::stable_sort(parts.begin(), parts.end(), [](const auto& a, const auto& b) {
       return std::abs(a.duration_ns().value()) > std::abs(b.duration_ns().value());
@@ -427,9 +421,9 @@ class Comparison {
       }
     }
     if (!rest[kBase].empty() || !rest[kOther].empty()) {
-      SEQPOINT_ASSIGN_OR_RETURN(auto others, compare(v1::DIFFERENCE_CAUSE_OTHER_KERNELS,
-                                                     "other kernels", rest[kBase], rest[kOther]));
-      parts.push_back(std::move(others));
+      SEQPOINT_ASSIGN_OR_RETURN(
+          parts.emplace_back(),
+          compare(v1::DIFFERENCE_CAUSE_OTHER_KERNELS, "other kernels", rest[kBase], rest[kOther]));
     }
     SEQPOINT_ASSIGN_OR_RETURN(const auto kernels, compare(v1::DIFFERENCE_CAUSE_OTHER_KERNELS, "",
                                                           all[kBase], all[kOther]));

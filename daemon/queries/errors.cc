@@ -3,9 +3,6 @@
 #include "absl/strings/str_cat.h"
 
 namespace seqpoint::queries {
-absl::Status OvercountedError(const jobs::SnapshotData& job) {
-  return NoAnswer(job, job.overcounted);
-}
 
 absl::Status CheckMeasurable(const jobs::SnapshotData& job) {
   if (!job.measurements.empty()) return absl::OkStatus();

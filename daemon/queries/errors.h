@@ -17,8 +17,6 @@ absl::Status NoAnswer(const jobs::SnapshotData& job, const Parts&... parts) {
 }
 
 absl::Status NoIteration(const jobs::SnapshotData& job);
-// Its processes may have counted what is no iteration.
-absl::Status OvercountedError(const jobs::SnapshotData& job);
 // OK when something but time is measured.
 absl::Status CheckMeasurable(const jobs::SnapshotData& job);
 

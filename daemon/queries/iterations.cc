@@ -27,8 +27,7 @@ absl::StatusOr<v1::ListIterationsReply> ListIterations(const jobs::SnapshotData&
   }
   IterationRange range;
   if (request.has_part()) {
-    SEQPOINT_ASSIGN_OR_RETURN(auto part, RangeOf(request.part(), job));
-    range = std::move(part);
+    SEQPOINT_ASSIGN_OR_RETURN(range, RangeOf(request.part(), job));
     first = std::max(first, range.first);
   }
   SEQPOINT_ASSIGN_OR_RETURN(const auto per_rank, CountIterations(job, store));

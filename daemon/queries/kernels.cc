@@ -45,26 +45,27 @@ absl::StatusOr<v1::GetKernelsReply> GetKernels(const jobs::Snapshot& snapshot,
   double total_ns = 0;
   std::vector<v1::Kernel> kernels;
   const auto project = [&](absl::Span<const int> indices, const std::string& name) -> absl::Status {
-    absl::StatusOr<Projection> time =
-        engine.ProjectStatistics(jobs::kKernelTimeSet, indices, request.confidence());
-    absl::StatusOr<Projection> launches = engine.ProjectStatistics(
-        jobs::kKernelLaunchSet, indices, request.confidence(), StatisticKind::kAmount);
-    if (!time.ok()) return time.status();
-    if (!launches.ok()) return launches.status();
-    time = jobs::WithDoubts(job, *std::move(time));
-    launches = jobs::WithDoubts(job, *std::move(launches));
-    if (!time->total && (job.another || !time->so_far)) return OvercountedError(job);
-    const Estimate& duration = time->total ? *time->total : *time->so_far;
+    SEQPOINT_ASSIGN_OR_RETURN(
+        Projection time,
+        engine.ProjectStatistics(jobs::kKernelTimeSet, indices, request.confidence()));
+    SEQPOINT_ASSIGN_OR_RETURN(
+        Projection launches,
+        engine.ProjectStatistics(jobs::kKernelLaunchSet, indices, request.confidence(),
+                                 StatisticKind::kAmount));
+    time = jobs::WithDoubts(job, std::move(time));
+    launches = jobs::WithDoubts(job, std::move(launches));
+    if (!time.total && (job.another || !time.so_far)) return NoAnswer(job, job.overcounted);
+    const Estimate& duration = time.total ? *time.total : *time.so_far;
     v1::Kernel& kernel = kernels.emplace_back();
     kernel.set_name(name);
     jobs::SetEstimate(duration, kernel.mutable_duration_ns());
-    const Estimate& number = launches->total ? *launches->total : *launches->so_far;
+    const Estimate& number = launches.total ? *launches.total : *launches.so_far;
     kernel.set_launches(number.value);
     kernel.set_launches_low(number.low);
     kernel.set_launches_high(number.high);
-    kernel.set_measured_iterations(static_cast<int32_t>(time->measured_with));
+    kernel.set_measured_iterations(static_cast<int32_t>(time.measured_with));
     total_ns += duration.value;
-    reply.set_horizon_kind(time->total ? job.horizon_kind : v1::Horizon::KIND_UNKNOWN);
+    reply.set_horizon_kind(time.total ? job.horizon_kind : v1::Horizon::KIND_UNKNOWN);
     return absl::OkStatus();
   };
   for (size_t i = 0; i < leading; ++i) {

@@ -144,8 +144,7 @@ absl::StatusOr<v1::AnalyzeReply> AnalyzeLogs(const v1::AnalyzeRequest& request) 
   AnalysisOptions options{.points = request.points(),
                           .target_error = request.target_error(),
                           .confidence = request.confidence()};
-  SEQPOINT_ASSIGN_OR_RETURN(auto horizon, HorizonOf(request.horizon(), two_dimensional ? 2 : 1));
-  options.horizon = std::move(horizon);
+  SEQPOINT_ASSIGN_OR_RETURN(options.horizon, HorizonOf(request.horizon(), two_dimensional ? 2 : 1));
   RunLog log = ReadLog(request.log());
   if (request.playlist()) {
     // Whole ones, as an import has them: then both choose the same, to the last digit.

@@ -13,8 +13,7 @@
 namespace seqpoint::queries {
 absl::StatusOr<v1::ReplayReply> Replay(const jobs::SnapshotData& job, const RecordedRun& run,
                                        Cancelled cancelled) {
-  SEQPOINT_ASSIGN_OR_RETURN(const auto replayed, ReplayAll(run, cancelled));
-  const std::vector<whatif::Outcome>& outcomes = replayed;
+  SEQPOINT_ASSIGN_OR_RETURN(const auto outcomes, ReplayAll(run, cancelled));
   v1::ReplayReply reply;
   Spent spent;
   uint64_t not_run = 0;

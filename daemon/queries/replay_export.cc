@@ -100,9 +100,7 @@ absl::Status ExportReplay(const jobs::SnapshotData& job, const RecordedRun& run,
         trace = std::move(recorded.trace);
         first_number = recorded.first_iteration;
       } else {
-        SEQPOINT_ASSIGN_OR_RETURN(auto read,
-                                  windows.Read(job.job_id, rank, number, stretch.window));
-        trace = std::move(read);
+        SEQPOINT_ASSIGN_OR_RETURN(trace, windows.Read(job.job_id, rank, number, stretch.window));
         if (trace.calls.size() != stretch.calls || trace.works.size() != stretch.works) {
           return absl::UnavailableError(
               absl::StrCat("the trace of iteration ", number,

@@ -175,8 +175,7 @@ absl::StatusOr<PartLengths> ReadLengths(const jobs::SnapshotData& job, const Ite
     return taken;
   };
   PartLengths lengths;
-  absl::Status status = ForEachStep(job, range, store, see);
-  if (!status.ok()) return status;
+  SEQPOINT_RETURN_IF_ERROR(ForEachStep(job, range, store, see));
   if (all == 0) return NoIteration(job, range);
   if (without > 0) {
     return NoAnswer(job, without, " of ", range.words,
@@ -185,8 +184,7 @@ absl::StatusOr<PartLengths> ReadLengths(const jobs::SnapshotData& job, const Ite
   lengths.steps = take();
   if (!job.work) return lengths;
   for (const int32_t rank : job.ranks) {
-    status = ForEachRow(job, {rank}, range, store, see);
-    if (!status.ok()) return status;
+    SEQPOINT_RETURN_IF_ERROR(ForEachRow(job, {rank}, range, store, see));
   }
   lengths.work = take();
   return lengths;

@@ -30,8 +30,7 @@ absl::StatusOr<trace::Trace> StoredWindows::Read(
     if (named.insert(segment.process_id).second) {
       auto& known = names_[segment.process_id];
       if (known.empty()) {
-        SEQPOINT_ASSIGN_OR_RETURN(auto read, store_.ReadNames(segment.process_id));
-        known = std::move(read);
+        SEQPOINT_ASSIGN_OR_RETURN(known, store_.ReadNames(segment.process_id));
         for (NameRow& name : known) {
           if (names_wanted_ == Names::kDemangled) name.text = Demangle(name.text);
         }

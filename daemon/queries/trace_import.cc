@@ -227,8 +227,7 @@ absl::StatusOr<TraceImport> ReadTraces(std::vector<TraceFile> files, const std::
                      return std::pair(a.rank, a.begin_ns) < std::pair(b.rank, b.begin_ns);
                    });
   SEQPOINT_RETURN_IF_ERROR(CheckOrder(recordings));
-  SEQPOINT_ASSIGN_OR_RETURN(auto split, Split(std::move(recordings), marker));
-  recordings = std::move(split);
+  SEQPOINT_ASSIGN_OR_RETURN(recordings, Split(std::move(recordings), marker));
 
   TraceImport import;
   jobs::ImportedRun& run = import.run;

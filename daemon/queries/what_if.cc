@@ -81,8 +81,7 @@ absl::StatusOr<NamedChange> ParseNamedChange(const v1::WhatIfChange& requested) 
     return named;
   }
   SEQPOINT_ASSIGN_OR_RETURN(auto own, whatif::ParsePreset(name, requested.text()));
-  SEQPOINT_ASSIGN_OR_RETURN(auto change, whatif::WithParameters(own, requested.parameters()));
-  named.change = std::move(change);
+  SEQPOINT_ASSIGN_OR_RETURN(named.change, whatif::WithParameters(own, requested.parameters()));
   named.preset = std::move(own);
   return named;
 }
@@ -92,8 +91,7 @@ absl::StatusOr<NamedChange> ParseNamedChange(const v1::WhatIfChange& requested) 
 absl::StatusOr<std::vector<NamedChange>> ParseChanges(const v1::WhatIfRequest& request) {
   std::vector<NamedChange> changes;
   for (const v1::WhatIfChange& requested : request.changes()) {
-    SEQPOINT_ASSIGN_OR_RETURN(auto change, ParseNamedChange(requested));
-    changes.push_back(std::move(change));
+    SEQPOINT_ASSIGN_OR_RETURN(changes.emplace_back(), ParseNamedChange(requested));
   }
   return changes;
 }
@@ -102,8 +100,7 @@ absl::StatusOr<v1::WhatIfReply> WhatIf(const jobs::Snapshot& snapshot, const Rec
                                        const std::vector<NamedChange>& changes,
                                        const v1::WhatIfRequest& request, Cancelled cancelled) {
   const jobs::SnapshotData& job = snapshot.data();
-  SEQPOINT_ASSIGN_OR_RETURN(const auto unchanged, ReplayUnchanged(run, cancelled));
-  const Unchanged& before = unchanged;
+  SEQPOINT_ASSIGN_OR_RETURN(const auto before, ReplayUnchanged(run, cancelled));
   // Most jobs have none.
   const absl::StatusOr<v1::GetRooflineReply> roofline = GetRoofline(job, {});
   const whatif::Bounds bounds = roofline.ok() ? BoundsOf(*roofline) : whatif::Bounds();

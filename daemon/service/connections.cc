@@ -90,9 +90,8 @@ absl::Status Connections::Resume(const ProcessRow& known, const ingest::Accepted
 }
 
 absl::Status Connections::Join(const ingest::AcceptedProcess& process, Connection& connection) {
-  SEQPOINT_ASSIGN_OR_RETURN(const auto job, JobOf(process));
-  SEQPOINT_RETURN_IF_ERROR(job->MayGoOn());
-  connection.job = job;
+  SEQPOINT_ASSIGN_OR_RETURN(connection.job, JobOf(process));
+  SEQPOINT_RETURN_IF_ERROR(connection.job->MayGoOn());
   ProcessRow row{.process_id = store_.NewProcessId(),
                  .job_id = connection.job->row().job_id,
                  .pid = static_cast<int32_t>(process.pid),

@@ -12,10 +12,10 @@
 namespace seqpoint::service {
 
 absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(DaemonOptions options) {
-  auto store = RetryWhileTaken(options.ingest.lock_patience,
-                               [&] { return Store::Open(options.store_path, options.store); });
-  if (!store.ok()) return store.status();
-  std::unique_ptr<Daemon> daemon(new Daemon(std::move(options), *std::move(store)));
+  SEQPOINT_ASSIGN_OR_RETURN(auto store, RetryWhileTaken(options.ingest.lock_patience, [&] {
+                              return Store::Open(options.store_path, options.store);
+                            }));
+  std::unique_ptr<Daemon> daemon(new Daemon(std::move(options), std::move(store)));
   SEQPOINT_RETURN_IF_ERROR(daemon->Recover());
   SEQPOINT_RETURN_IF_ERROR(daemon->loop_.Start());
   return daemon;

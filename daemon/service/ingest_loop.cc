@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "daemon/base/retry.h"
+#include "daemon/base/status_macros.h"
 #include "spdlog/spdlog.h"
 
 namespace seqpoint::service {
@@ -47,12 +48,11 @@ void LoadResumeLogs(Store& store, jobs::Job& job) {
 IngestLoop::~IngestLoop() { Stop(); }
 
 absl::Status IngestLoop::Start() {
-  auto server = RetryWhileTaken(options_.lock_patience, [&] {
-    return ingest::InjectServer::Listen(options_.directory,
-                                        {.max_processes = options_.max_processes}, &connections_);
-  });
-  if (!server.ok()) return server.status();
-  server_ = *std::move(server);
+  SEQPOINT_ASSIGN_OR_RETURN(server_, RetryWhileTaken(options_.lock_patience, [&] {
+                              return ingest::InjectServer::Listen(
+                                  options_.directory, {.max_processes = options_.max_processes},
+                                  &connections_);
+                            }));
   thread_ = std::thread([this] { Run(); });
   return absl::OkStatus();
 }

@@ -148,9 +148,9 @@ absl::StatusOr<v1::DeleteJobReply> Delete(const DaemonParts& parts,
            (it == parts.registry.loaded().end() || parts.registry.Over(*it->second));
   };
   if (!parts.committer.Await(kStoreTimeout, removable)) return StoreCannotWrite(parts);
-  const auto job = parts.registry.Find(id);  // retention may have been faster
-  if (!job.ok()) return job.status();
-  const JobRow row = (*job)->row();
+  // Retention may have been faster.
+  SEQPOINT_ASSIGN_OR_RETURN(const auto job, parts.registry.Find(id));
+  const JobRow row = job->row();
   SEQPOINT_RETURN_IF_ERROR(parts.store.RemoveJob(id));
   parts.registry.Remove(id);
   spdlog::info("removed {}: asked for", Title(row));

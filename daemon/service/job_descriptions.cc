@@ -43,12 +43,12 @@ absl::StatusOr<v1::Job> DescribeForList(const DaemonParts& parts, int64_t id)
   v1::Job job;
   const bool current = summary && summary->version == jobs::kJobStateVersion;
   if (current && job.ParseFromString(summary->bytes)) return job;
-  const auto read =
-      ReadStoredJob(parts.store, *stored, parts.registry.job_options());  // of another version
-  if (!read.ok()) return read.status();
+  // Its summary is of another version.
+  SEQPOINT_ASSIGN_OR_RETURN(const auto read,
+                            ReadStoredJob(parts.store, *stored, parts.registry.job_options()));
   absl::MutexLock lock(&parts.registry.mutex());
   if (parts.registry.RowOf(id) == nullptr) return absl::NotFoundError("it was removed meanwhile");
-  return DescribeNow(parts, **read, Detail::kList);
+  return DescribeNow(parts, *read, Detail::kList);
 }
 
 }  // namespace
@@ -67,11 +67,11 @@ absl::StatusOr<v1::Job> Describe(const DaemonParts& parts, int64_t id, Detail de
   }
   const jobs::Summary summary = due->Summarise();
   absl::MutexLock lock(&parts.registry.mutex());
-  const auto job = parts.registry.Find(id);  // it may have left memory, or the store
-  if (!job.ok()) return job.status();
-  (*job)->SetSummary(summary);
-  if (also) also(**job);
-  return DescribeNow(parts, **job, detail);
+  // It may have left memory, or the store.
+  SEQPOINT_ASSIGN_OR_RETURN(const auto job, parts.registry.Find(id));
+  job->SetSummary(summary);
+  if (also) also(*job);
+  return DescribeNow(parts, *job, detail);
 }
 
 absl::StatusOr<v1::ListJobsReply> List(const DaemonParts& parts,

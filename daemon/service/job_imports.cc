@@ -53,8 +53,7 @@ class TraceFiles {
  private:
   absl::Status EndFile() {
     if (reader_ == nullptr) return absl::OkStatus();
-    SEQPOINT_ASSIGN_OR_RETURN(auto trace, reader_->Finish());
-    files_.back().trace = std::move(trace);
+    SEQPOINT_ASSIGN_OR_RETURN(files_.back().trace, reader_->Finish());
     reader_ = nullptr;
     return absl::OkStatus();
   }

@@ -49,8 +49,7 @@ absl::StatusOr<SharedJob> ReadStoredJob(Store& store, const JobRow& row,
     jobs::Job::StoredProcess& to = stored.emplace_back();
     to.row = process;
     if (process.end_ns != 0) continue;
-    SEQPOINT_ASSIGN_OR_RETURN(auto names, store.ReadNames(process.process_id));
-    to.names = std::move(names);
+    SEQPOINT_ASSIGN_OR_RETURN(to.names, store.ReadNames(process.process_id));
   }
   auto job = std::make_shared<jobs::Job>(row, options);
   if (const absl::Status status = job->Restore(states, stored); !status.ok()) {

@@ -56,18 +56,17 @@ absl::Status PrepareSchema(Database& database) {
 
 absl::StatusOr<std::unique_ptr<Database>> OpenDatabase(const std::string& path,
                                                        const std::string& vfs) {
-  absl::StatusOr<std::unique_ptr<Database>> database = Database::Open(path, vfs);
-  if (!database.ok()) return database.status();
+  SEQPOINT_ASSIGN_OR_RETURN(std::unique_ptr<Database> database, Database::Open(path, vfs));
   struct stat file;
   if (stat(path.c_str(), &file) == 0 && file.st_size <= kCheckedAtOpenBytes) {
-    SEQPOINT_ASSIGN_OR_RETURN(std::string check, (*database)->Text("PRAGMA quick_check(1)"));
+    SEQPOINT_ASSIGN_OR_RETURN(std::string check, database->Text("PRAGMA quick_check(1)"));
     if (check != "ok") {
       return absl::DataLossError(
           absl::StrCat("store ", path, " is damaged: ", absl::StrReplaceAll(check, {{"\n", "; "}}),
                        "; restore it from a copy, or start with --move-corrupt-store-aside"));
     }
   }
-  SEQPOINT_RETURN_IF_ERROR(PrepareSchema(**database));
+  SEQPOINT_RETURN_IF_ERROR(PrepareSchema(*database));
   return database;
 }
 

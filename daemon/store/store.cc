@@ -97,8 +97,7 @@ absl::Status Store::Impl::Prepare() {
       {&put_trace_segment_, "INSERT INTO trace_segment VALUES (NULL,?,?,?,?,?,?)"},
   };
   for (auto& [statement, sql] : statements) {
-    SEQPOINT_ASSIGN_OR_RETURN(Statement prepared, writer_->Prepare(sql));
-    *statement = std::move(prepared);
+    SEQPOINT_ASSIGN_OR_RETURN(*statement, writer_->Prepare(sql));
   }
   for (auto [next, table] : {std::pair(&next_job_id_, "job"), {&next_process_id_, "process"}}) {
     SEQPOINT_ASSIGN_OR_RETURN(
@@ -134,8 +133,7 @@ absl::StatusOr<std::unique_ptr<Store>> Store::Open(const std::string& given_path
   if (absl::IsDataLoss(writer.status()) && options.move_corrupt_aside) {
     SEQPOINT_RETURN_IF_ERROR(MoveAside(path));
     damage.reset();  // the new store lacks nothing
-    SEQPOINT_ASSIGN_OR_RETURN(FileLock new_lock, FileLock::Take(path));
-    lock = std::move(new_lock);
+    SEQPOINT_ASSIGN_OR_RETURN(lock, FileLock::Take(path));
     writer = OpenDatabase(path, options.vfs);
   }
   if (!writer.ok()) return writer.status();
