@@ -202,19 +202,12 @@ void AddMeasured(const jobs::Snapshot& snapshot, const std::vector<IterationRow>
     to.set_number(row.number);
     to.set_rank(row.rank);
     for (const int64_t value : job.units.Of(row.length, row.length_count)) to.add_lengths(value);
-    for (const counters::OnePassConfig& config : job.metrics.set().configs) {
-      if (config.config_id == row.config_id) to.set_config(config.set);
-    }
-    if (jobs::MetricChoice::OfKernels(row.config_id))
-      to.set_config(std::string(counters::kRooflineSet));
+    to.set_config(job.metrics.NameOf(row.config_id));
     if (row.duration_ns > 0) to.set_duration_ns(row.duration_ns);
     to.set_complete(complete.contains({row.rank, row.number}));
     // Lengths of an earlier rule are others.
     if (row.length_count != job.dimensions || row.number < engine.closed_iterations()) continue;
-    Key key;
-    if (row.length_count > 0) key.first = row.length[0];
-    if (row.length_count > 1) key.second = row.length[1];
-    const double usual = engine.current().PredictTime(key);
+    const double usual = engine.current().PredictTime({row.length[0], row.length[1]});
     if (usual > 0) to.set_usual_duration_ns(usual);
     if (row.duration_ns <= 0 || !(usual > 0)) continue;
     taken_ns += static_cast<double>(row.duration_ns);

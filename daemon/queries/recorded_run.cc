@@ -22,12 +22,7 @@ constexpr int64_t kSettled = 16;
 // The cost of recording a call and its work, where the times do not tell it.
 constexpr double kUsualPriceNs = 500;
 
-Key KeyOf(const IterationRow& row) {
-  Key key;
-  if (row.length_count > 0) key.first = row.length[0];
-  if (row.length_count > 1) key.second = row.length[1];
-  return key;
-}
+Key KeyOf(const IterationRow& row) { return {row.length[0], row.length[1]}; }
 
 // One iteration, with nothing recorded behind it. Nothing where it cannot be replayed.
 std::optional<Stretch> WindowStretch(const trace::Trace& trace, const Window& window,

@@ -82,6 +82,7 @@ trace::Trace Replayed(const trace::Trace& trace, const Stretch& stretch, const w
 absl::Status ExportReplay(const jobs::SnapshotData& job, const RecordedRun& run, Store& store,
                           traces::WriteFunction write) {
   const auto cancelled = [&write] { return !write({}); };
+  const absl::Status gone = absl::CancelledError("the receiver of the replay went away");
   const bool by_rank = run.pieces.front().first != run.pieces.back().first;
   StoredWindows windows(&store, StoredWindows::Names::kDemangled);
   std::optional<traces::ChromeWriter> writer;
@@ -121,12 +122,11 @@ absl::Status ExportReplay(const jobs::SnapshotData& job, const RecordedRun& run,
           Replayed(trace, stretch, *graphs[r], timeline.ranks[r], first_number);
       if (!writer->Add(trace, {.by_rank = by_rank}) ||
           !writer->Add(replayed, {.by_rank = by_rank, .replayed = true})) {
-        return absl::CancelledError("the receiver of the replay went away");
+        return gone;
       }
     }
   }
-  return writer->Finish() ? absl::OkStatus()
-                          : absl::CancelledError("the receiver of the replay went away");
+  return writer->Finish() ? absl::OkStatus() : gone;
 }
 
 }  // namespace seqpoint::queries

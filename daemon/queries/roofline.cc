@@ -54,19 +54,19 @@ void SetPosition(const counters::RooflinePosition& position, v1::RooflineKernel*
 
 // Values of several configurations come from different iterations. They are joined by the kernel's
 // name, between iterations of exactly the same length that launched it equally often.
-v1::GetRooflineReply PlaceKernels(const jobs::RooflineMeasurements& measurements,
-                                  const counters::Roofline& roofline) {
+v1::GetRooflineReply PlaceKernels(const jobs::SnapshotData& job) {
+  const counters::Roofline& roofline = job.metrics.roofline();
   v1::GetRooflineReply reply;
   std::map<std::string, Joined> kernels;
   counters::MetricSums all;  // of the lengths that every configuration was measured at
   int64_t missing = 0;
-  for (const Key& length : measurements.Lengths()) {
+  for (const Key& length : job.roofline.Lengths()) {
     v1::RooflineLength& to = *reply.add_lengths();
-    to.add_lengths(length.first);
-    to.add_lengths(length.second);
+    const int64_t feature[2] = {length.first, length.second};
+    for (const int64_t value : job.units.Of(feature, job.dimensions)) to.add_lengths(value);
     std::vector<const jobs::KernelMeasurementState*> measured;
     for (const counters::OnePassConfig& config : roofline.configs) {
-      const jobs::KernelMeasurementState* measurement = measurements.Find(length, config.config_id);
+      const jobs::KernelMeasurementState* measurement = job.roofline.Find(length, config.config_id);
       if (measurement == nullptr) continue;
       measured.push_back(measurement);
       missing = std::max<int64_t>(missing, measurement->missing());
@@ -147,15 +147,10 @@ absl::StatusOr<v1::GetRooflineReply> GetRoofline(const jobs::SnapshotData& job,
     return absl::FailedPreconditionError(
         absl::StrCat(name, ": no kernel was measured by itself yet: ", job.no_roofline));
   }
-  v1::GetRooflineReply reply = PlaceKernels(job.roofline, job.metrics.roofline());
+  v1::GetRooflineReply reply = PlaceKernels(job);
   if (reply.kernels().empty()) {
     return absl::FailedPreconditionError(
         absl::StrCat(name, ": of no length the kernels' time and bytes were measured yet"));
-  }
-  for (v1::RooflineLength& length : *reply.mutable_lengths()) {
-    const int64_t feature[2] = {length.lengths(0), length.lengths(1)};
-    length.clear_lengths();
-    for (const int64_t value : job.units.Of(feature, job.dimensions)) length.add_lengths(value);
   }
   if (request.limit() > 0 && reply.kernels_size() > request.limit()) {
     reply.mutable_kernels()->DeleteSubrange(request.limit(),

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "daemon/base/status_macros.h"
 #include "spdlog/spdlog.h"
 
 namespace seqpoint::service {
@@ -59,18 +60,14 @@ bool Committer::AwaitNext(absl::Duration timeout) {
   });
 }
 
-absl::Status Committer::AwaitStored(const jobs::Job& job) {
-  if (registry_.Over(job) || AwaitNext(kPatience)) return absl::OkStatus();
+absl::Status Committer::AwaitStored(int64_t job_id) {
+  absl::MutexLock lock(&registry_.mutex());
+  SEQPOINT_ASSIGN_OR_RETURN(const auto job, registry_.Find(job_id));
+  if (registry_.Over(*job) || AwaitNext(kPatience)) return absl::OkStatus();
   const int64_t since_s = (clock_.MonotonicNs() - last_commit_ns_) / 1'000'000'000;
   return absl::UnavailableError(absl::StrCat(
       "this answer may lack what came last: nothing was written into the store for ", since_s, " s",
       error_.empty() ? "" : absl::StrCat(" (", error_, ")"), "; ask again later"));
-}
-
-absl::Status Committer::AwaitStored(int64_t job_id) {
-  absl::MutexLock lock(&registry_.mutex());
-  const auto job = registry_.Find(job_id);
-  return job.ok() ? AwaitStored(**job) : job.status();
 }
 
 }  // namespace seqpoint::service

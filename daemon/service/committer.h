@@ -2,7 +2,7 @@
 // that it comes from. Only then is ring space released.
 //
 //   ingest thread:  if (auto stored = committer.Commit(connections.Cursors())) release(*stored);
-//   any thread:     committer.AwaitStored(*job);
+//   any thread:     committer.AwaitStored(job_id);
 //
 // A batch that the store cannot take (disk full) is kept and tried again. No ring is read
 // meanwhile: rings fill, drop and count, and nothing that was there is lost.
@@ -60,7 +60,6 @@ class Committer {
   bool AwaitNext(absl::Duration timeout) ABSL_EXCLUSIVE_LOCKS_REQUIRED(registry_.mutex());
   // Waits until everything that is known of the job is in the store. Unavailable when it was not
   // after a second: an answer from the store then lacks what came last, and the message says so.
-  absl::Status AwaitStored(const jobs::Job& job) ABSL_EXCLUSIVE_LOCKS_REQUIRED(registry_.mutex());
   absl::Status AwaitStored(int64_t job_id) ABSL_LOCKS_EXCLUDED(registry_.mutex());
   // Looks at `condition`, which is asked with the lock, after each commit; there is one a second at
   // least. False after `timeout`.
