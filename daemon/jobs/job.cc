@@ -125,8 +125,8 @@ void Job::OnProcessEnd(int64_t process_id, bool orderly, int64_t now_ns, bool fa
   changes_.Mark(Change::kProcesses);
 }
 
-void Job::EndProgram(const ProgramEnd& end) {
-  if (end.launch.empty() || !refused_.empty() || !program_ends_.Add(end)) return;
+void Job::EndProgram(const ProgramEndState& end) {
+  if (end.launch().empty() || !refused_.empty() || !program_ends_.Add(end)) return;
   if (row_.end_ns != 0) row_.state = End().state;
   changes_.Mark(Change::kRow);
 }
@@ -169,7 +169,7 @@ void Job::EndUnused(int64_t now_ns) {
         "torch.nn.Module, and steps); a program that trains otherwise marks its iterations in two "
         "lines, by seqpoint_attach and seqpoint_iteration_begin, see seqpoint.h or "
         "docs/using/pytorch.md; `seqpoint doctor` says what may stand in the way");
-    if (end.program && end.program->failed()) {
+    if (end.program && Failed(*end.program)) {
       facts_.set_unused(absl::StrCat("the program ended with ", EndText(*end.program),
                                      " before it used CUDA or trained"));
     }

@@ -115,7 +115,7 @@ class Job final : private JobEvents {
   void OnProcessEnd(int64_t process_id, bool orderly, int64_t now_ns, bool failed = false);
   // A program that `seqpoint run` started has ended. With status 0, a process without goodbye
   // (os._exit, a child of multiprocessing) ended well, too.
-  void EndProgram(const ProgramEnd& end);
+  void EndProgram(const ProgramEndState& end);
   // A run is about to go on: the job waits for its process. Times are of the monotonic clock.
   void Reopen(int64_t monotonic_ns);
   // Since when a job without a live process waits for one; 0: since before this daemon was started.

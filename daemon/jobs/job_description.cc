@@ -103,10 +103,10 @@ v1::Job Job::Describe(bool with_details, bool with_histogram) {
                                                      : static_cast<v1::JobState>(row_.state));
   if (row_.end_ns != 0 && !facts_.imported()) {
     if (const JobEnd end = End(); end.program) {
-      if (end.program->signal != 0) {
-        job.set_signal(end.program->signal);
+      if (end.program->signal() != 0) {
+        job.set_signal(end.program->signal());
       } else {
-        job.set_exit_status(end.program->exit_status);
+        job.set_exit_status(end.program->exit_status());
       }
     }
   }

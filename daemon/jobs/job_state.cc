@@ -96,7 +96,7 @@ JobState Job::SaveState() const {
   *state.mutable_matching() = matching_.state();
   *state.mutable_micro_batches() = micro_batches_.state();
   *state.mutable_facts() = facts_;
-  program_ends_.Save(&state);
+  *state.mutable_program_ends() = program_ends_.list();
   for (const std::string& tag : tags_) state.add_tags(tag);
   ranks_.Save(state.mutable_ranks());
   engines_.Save(state.mutable_engines());
@@ -153,7 +153,7 @@ absl::Status Job::Restore(const std::vector<StateRow>& states,
   micro_batches_.Load(state.micro_batches());
   orders_.Load(state.orders());
   facts_ = state.facts();
-  program_ends_.Restore(state);
+  program_ends_.Load(state.program_ends());
   tags_ = {state.tags().begin(), state.tags().end()};
   ranks_.Load(state.ranks());
   for (const StoredProcess& stored : processes) {

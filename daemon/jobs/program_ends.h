@@ -16,49 +16,36 @@ namespace seqpoint::jobs {
 
 class ProcessTable;
 
-struct ProgramEnd {
-  std::string launch;  // SEQPOINT_LAUNCH of all its processes
-  int32_t exit_status = 0;
-  int32_t signal = 0;  // 0: it ended by itself
-
-  bool failed() const { return exit_status != 0 || signal != 0; }
-};
-
-// The last process of a rank.
-struct LastProcess {
-  std::string launch;   // empty: `seqpoint run` did not start it
-  bool lost = false;    // it vanished without goodbye
-  bool failed = false;  // its goodbye said another exit status than 0
-};
-
 struct JobEnd {
   v1::JobState state = v1::JOB_STATE_ENDED;
-  std::optional<ProgramEnd> program;  // one that failed, if any did; nothing: no end is known
+  std::optional<ProgramEndState> program;  // one that failed, if any did; nothing: no end is known
 };
 
 class ProgramEnds {
  public:
+  using List = google::protobuf::RepeatedPtrField<ProgramEndState>;
+
   // False: its end is known already.
-  bool Add(ProgramEnd end);
+  bool Add(const ProgramEndState& end);
   // Null: it runs, or its end is not known.
-  const ProgramEnd* Find(const std::string& launch) const;
-  const ProgramEnd* latest() const { return ends_.empty() ? nullptr : &ends_.back(); }
+  const ProgramEndState* Find(const std::string& launch) const;
 
-  // How a job with these processes ended, once none of them runs.
+  // How a job with these processes ended, once none of them runs. The end of a program counts more
+  // than the ends of its processes. A program that was stopped by a signal such as Ctrl-C's was
+  // interrupted; any other that did not end with status 0 failed.
   JobEnd EndOf(const ProcessTable& processes) const;
-  // The end of a program counts more than the ends of its processes. A program that was stopped by
-  // a signal such as Ctrl-C's was interrupted; any other that did not end with status 0 failed.
-  JobEnd Judge(const std::vector<LastProcess>& last) const;
 
-  void Save(JobState* state) const;
-  void Restore(const JobState& state);
+  // In the order in which they became known.
+  const List& list() const { return ends_; }
+  void Load(const List& list) { ends_ = list; }
 
  private:
-  std::vector<ProgramEnd> ends_;  // in the order in which they became known
+  List ends_;
 };
 
+bool Failed(const ProgramEndState& end);
 // "exit status 3", "signal 11 (Segmentation fault)".
-std::string EndText(const ProgramEnd& end);
+std::string EndText(const ProgramEndState& end);
 
 }  // namespace seqpoint::jobs
 

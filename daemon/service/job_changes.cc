@@ -123,7 +123,11 @@ absl::StatusOr<int64_t> ControlJob(const DaemonParts& parts, const v1::ControlRe
     }
     job.EndUnused(parts.clock.WallNs());
   } else if (request.action() == v1::ControlRequest::ACTION_PROGRAM_ENDED) {
-    job.EndProgram({request.launch(), request.exit_status(), request.signal()});
+    jobs::ProgramEndState end;
+    end.set_launch(request.launch());
+    end.set_exit_status(request.exit_status());
+    end.set_signal(request.signal());
+    job.EndProgram(end);
   } else if (const absl::Status status = job.Control(request); !status.ok()) {
     return status;
   }
