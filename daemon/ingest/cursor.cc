@@ -9,11 +9,11 @@ namespace {
 
 constexpr uint32_t kVersion = 1;
 constexpr size_t kRingIdBytes = 16;
-constexpr size_t kFixedBytes = sizeof(uint32_t) + kRingIdBytes + 8 * sizeof(uint64_t);
+constexpr size_t kFixedBytes = sizeof(uint32_t) + kRingIdBytes + sizeof(CursorCounts);
 constexpr size_t kChunkBytes = sizeof(uint64_t) + sizeof(uint32_t);
 
 template <typename T>
-void Put(std::string& bytes, T value) {
+void Put(std::string& bytes, const T& value) {
   bytes.append(reinterpret_cast<const char*>(&value), sizeof value);
 }
 
@@ -32,10 +32,7 @@ std::string Cursor::Serialize() const {
   bytes.reserve(kFixedBytes + chunks.size() * kChunkBytes);
   Put(bytes, kVersion);
   bytes.append(ring_id);
-  for (uint64_t value : {lane_position, event_numbers, events_received, records_received, rejected,
-                         next_call, calls_missing, calls_late}) {
-    Put(bytes, value);
-  }
+  Put<CursorCounts>(bytes, *this);
   for (const Chunk& chunk : chunks) {
     Put(bytes, chunk.sequence);
     Put(bytes, chunk.consumed);
@@ -57,11 +54,7 @@ absl::StatusOr<Cursor> Cursor::Parse(std::string_view bytes) {
   Cursor cursor;
   cursor.ring_id = bytes.substr(0, kRingIdBytes);
   bytes.remove_prefix(kRingIdBytes);
-  for (uint64_t* value : {&cursor.lane_position, &cursor.event_numbers, &cursor.events_received,
-                          &cursor.records_received, &cursor.rejected, &cursor.next_call,
-                          &cursor.calls_missing, &cursor.calls_late}) {
-    *value = Get<uint64_t>(bytes);
-  }
+  static_cast<CursorCounts&>(cursor) = Get<CursorCounts>(bytes);
   while (!bytes.empty()) {
     const uint64_t sequence = Get<uint64_t>(bytes);
     const uint32_t consumed = Get<uint32_t>(bytes);

@@ -15,13 +15,8 @@
 
 namespace seqpoint::ingest {
 
-struct Cursor {
-  struct Chunk {
-    uint64_t sequence = 0;
-    uint32_t consumed = 0;  // records, from the first
-  };
-
-  std::string ring_id;         // 16 bytes
+// Stored as it is.
+struct CursorCounts {
   uint64_t lane_position = 0;  // every event before it is delivered
   uint64_t event_numbers = 0;  // one more than the highest number seen
   uint64_t events_received = 0;
@@ -30,6 +25,14 @@ struct Cursor {
   uint64_t next_call = 0;  // CallReorder
   uint64_t calls_missing = 0;
   uint64_t calls_late = 0;
+};
+
+struct Cursor : CursorCounts {
+  struct Chunk {
+    uint64_t sequence = 0;
+    uint32_t consumed = 0;  // records, from the first
+  };
+  std::string ring_id;        // 16 bytes
   std::vector<Chunk> chunks;  // begun and not yet free, by sequence
 
   std::string Serialize() const;

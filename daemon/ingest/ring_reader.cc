@@ -146,9 +146,7 @@ absl::Status RingReader::ReadHeader() {
   }
 
   read_.ring_id.assign(reinterpret_cast<const char*>(header.ring_id), sizeof header.ring_id);
-  pid_ = header.pid;
   created_real_ns_ = header.created_real_ns;
-  process_start_ticks_ = header.process_start_ticks;
   lane_salt_ = header.lane_salt;
   lane_slots_ = header.lane_slots;
   chunk_bytes_ = header.chunk_bytes;

@@ -116,9 +116,7 @@ class RingReader {
 
   RingStats stats() const;
   const std::string& ring_id() const { return read_.ring_id; }
-  uint32_t pid() const { return pid_; }  // in the process' own pid namespace
   uint64_t created_real_ns() const { return created_real_ns_; }
-  uint64_t process_start_ticks() const { return process_start_ticks_; }
   abi::ControlBlock* control_block() const { return control_; }
 
  private:
@@ -157,9 +155,7 @@ class RingReader {
   const RingReaderOptions options_;
 
   // Copied once from the header, and checked; the header's own are never read again.
-  uint32_t pid_ = 0;
   uint64_t created_real_ns_ = 0;
-  uint64_t process_start_ticks_ = 0;
   uint64_t lane_salt_ = 0;
   uint32_t lane_slots_ = 0;
   uint32_t chunk_capacity_ = 0;  // records

@@ -240,7 +240,6 @@ class Job final : private JobEvents {
   v1::Rule DescribeRule() const;
   bool MostlyUntimed() const;
   std::string WhyUntimed() const;  // empty: some iterations have a time
-  LengthUnits Units() const;
   JobState SaveState() const;
 
   // JobEvents:

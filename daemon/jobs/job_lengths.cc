@@ -56,6 +56,4 @@ void Job::MatchLengths() {
 
 int64_t Job::RunIterations() const { return jobs::RunIterations(matching_.horizon(), Shape()); }
 
-LengthUnits Job::Units() const { return matching_.Units(Shape(), observed_); }
-
 }  // namespace seqpoint::jobs

@@ -55,7 +55,7 @@ SnapshotData Job::CollectData() const {
                     .clock_kind = ClockKindOf(processes_),
                     .losses = SumLosses(),
                     .dimensions = rule_ ? static_cast<int>(rule_->rule.length_count) : 0,
-                    .units = Units(),
+                    .units = matching_.Units(Shape(), observed_),
                     .metrics = metrics_.choice(),
                     .refused_configs = metrics_.refused(),
                     .plan = MakePlanOptions(metrics_, options_.measurement_budget),
@@ -64,11 +64,6 @@ SnapshotData Job::CollectData() const {
                     .engine = engines_.steps().Copy()};
   data.uncounted = UncountedInWords(processes_, ranks_);
   data.overcounted = OvercountedInWords(processes_);
-  for (const auto& [id, process] : processes_) {
-    if (!process->uncounted() || process->state.concurrent()) continue;
-    data.counted_to = std::min(data.counted_to, process->CountedTo());
-  }
-  if (!data.overcounted.empty()) data.counted_to = 0;
   data.begun = HasOpenEnd();
   if (engines_.steps().Totals().iterations == 0 && row_.end_ns != 0) {
     data.ended_without = Error();
@@ -79,6 +74,10 @@ SnapshotData Job::CollectData() const {
   if (data.no_roofline.empty()) data.no_roofline = plan_.waits();
   if (data.no_roofline.empty()) data.no_roofline = "each length is first measured otherwise";
   for (const auto& [id, process] : processes_) {
+    if (process->uncounted() && !process->state.concurrent()) {
+      data.counted_to = std::min(data.counted_to, process->CountedTo());
+    }
+    AddSampled(process->state.sampled(), &data.sampled);
     data.iterations_per_rank[process->row.rank] +=
         static_cast<int64_t>(process->state.iterations());
     const v1::Feature* const feature = process->FindFeature(abi::Feature::kRoofline);
@@ -87,7 +86,7 @@ SnapshotData Job::CollectData() const {
         absl::StrCat("rank ", process->row.rank, ": ", feature->message()));
   }
   for (const auto& [rank, next] : ranks_.next_numbers()) data.ranks.push_back(rank);
-  for (const auto& [id, process] : processes_) AddSampled(process->state.sampled(), &data.sampled);
+  if (!data.overcounted.empty()) data.counted_to = 0;
   if (engines_.split()) {
     data.work = engines_.work().Copy();
     data.late = engines_.builder().late();

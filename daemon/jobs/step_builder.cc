@@ -97,14 +97,6 @@ void StepBuilder::Compare(const OpenStep& open) {
   state_.set_last_second_length(step.second_length());
 }
 
-int64_t StepBuilder::DurationOf(const OpenStep& open) {
-  if (open.step().duration_ns() > 0) {
-    return AdvanceClock(open.durations_ns(), *state_.mutable_behind_ns());
-  }
-  state_.clear_behind_ns();
-  return 0;
-}
-
 std::vector<Step> StepBuilder::TakeSteps(const std::set<int32_t>& live_ranks, bool all_heard) {
   std::vector<Step> steps;
   while (!open_.empty()) {
@@ -118,13 +110,16 @@ std::vector<Step> StepBuilder::TakeSteps(const std::set<int32_t>& live_ranks, bo
       state_.clear_behind_ns();
     }
     Compare(first->second);
-    const int64_t duration_ns = DurationOf(first->second);
     Step& step = steps.emplace_back(std::move(*first->second.mutable_step()));
+    if (step.duration_ns() > 0) {
+      step.set_duration_ns(AdvanceClock(first->second.durations_ns(), *state_.mutable_behind_ns()));
+    } else {
+      state_.clear_behind_ns();
+    }
     if (!step.known()) {
       step.clear_first_length();
       step.clear_second_length();
     }
-    step.set_duration_ns(duration_ns);
     state_.set_next(number + 1);
     open_.erase(first);
   }

@@ -62,7 +62,6 @@ class StepBuilder {
  private:
   bool Finished(OpenStep& open, const std::set<int32_t>& live_ranks, bool all_heard);
   void Compare(const OpenStep& open);
-  int64_t DurationOf(const OpenStep& open);
 
   StepsState state_;  // without the open steps
   std::map<int64_t, OpenStep> open_;

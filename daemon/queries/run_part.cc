@@ -24,11 +24,6 @@
 namespace seqpoint::queries {
 namespace {
 
-// A job that was made of a log has no ranks.
-std::vector<int32_t> RanksOf(const jobs::SnapshotData& job) {
-  return job.ranks.empty() ? std::vector<int32_t>{0} : job.ranks;
-}
-
 absl::Status ForEachRow(const jobs::SnapshotData& job, const std::vector<int32_t>& ranks,
                         const IterationRange& range, Store& store,
                         absl::FunctionRef<void(const IterationRow&)> see) {
@@ -87,7 +82,9 @@ std::optional<TimesInRow> TimesInRowOf(absl::Span<const double> times, size_t co
 
 absl::Status ForEachStep(const jobs::SnapshotData& job, const IterationRange& range, Store& store,
                          absl::FunctionRef<void(const IterationRow&)> see) {
-  return ForEachRow(job, RanksOf(job), range, store, see);
+  // A job that was made of a log has no ranks.
+  const std::vector<int32_t> ranks = job.ranks.empty() ? std::vector<int32_t>{0} : job.ranks;
+  return ForEachRow(job, ranks, range, store, see);
 }
 
 bool IsTraining(const IterationRow& row) {

@@ -16,7 +16,11 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(DaemonOptions options) {
                               return Store::Open(options.store_path, options.store);
                             }));
   std::unique_ptr<Daemon> daemon(new Daemon(std::move(options), std::move(store)));
-  SEQPOINT_RETURN_IF_ERROR(daemon->Recover());
+  SEQPOINT_RETURN_IF_ERROR(daemon->registry_.Recover());
+  {
+    absl::MutexLock lock(&daemon->registry_.mutex());
+    daemon->retention_.EndRefused();
+  }
   SEQPOINT_RETURN_IF_ERROR(daemon->loop_.Start());
   return daemon;
 }
@@ -32,13 +36,6 @@ Daemon::Daemon(DaemonOptions options, std::unique_ptr<Store> store)
       parts_{*store_, registry_, committer_, retention_, *options_.clock},
       loop_(options_.ingest, parts_, &connections_),
       backend_(MakeProfilerBackend(parts_, [this] { return Describe(); })) {}
-
-absl::Status Daemon::Recover() {
-  SEQPOINT_RETURN_IF_ERROR(registry_.Recover());
-  absl::MutexLock lock(&registry_.mutex());
-  retention_.EndRefused();
-  return absl::OkStatus();
-}
 
 v1::GetDaemonReply Daemon::Describe() const {
   v1::GetDaemonReply reply;

@@ -53,7 +53,6 @@ class Daemon {
 
  private:
   Daemon(DaemonOptions options, std::unique_ptr<Store> store);
-  absl::Status Recover();
   v1::GetDaemonReply Describe() const;
 
   const DaemonOptions options_;
