@@ -1,6 +1,7 @@
 #include "daemon/jobs/change_tracker.h"
 
 namespace seqpoint::jobs {
+namespace {
 
 struct Effects {
   uint32_t unsaved = 0;
@@ -9,23 +10,15 @@ struct Effects {
   bool figures = false;   // do not hold any more, and with them no snapshot
   bool visible = true;
   bool snapshots = false;  // do not hold any more, though no watcher sees it
-
-  static constexpr uint32_t kRow = ChangeTracker::Bit(StatePart::kRow);
-  static constexpr uint32_t kJob = ChangeTracker::Bit(StatePart::kJob);
-  static constexpr uint32_t kEngine = ChangeTracker::Bit(StatePart::kEngine);
-  static constexpr uint32_t kHorizon = ChangeTracker::Bit(StatePart::kHorizon);
-  static constexpr uint32_t kRoofline = ChangeTracker::Bit(StatePart::kRoofline);
 };
 
-namespace {
-
 Effects EffectsOf(Change change) {
-  constexpr uint32_t kJob = Effects::kJob;
+  constexpr uint32_t kJob = StatePart::kJob;
   switch (change) {
     case Change::kRow:
-      return {.unsaved = kJob | Effects::kRow};
+      return {.unsaved = kJob | StatePart::kRow};
     case Change::kProcesses:
-      return {.unsaved = kJob | Effects::kRow, .controls = true};
+      return {.unsaved = kJob | StatePart::kRow, .controls = true};
     case Change::kRecords:
       return {.unsaved = kJob, .visible = false};
     case Change::kDescription:
@@ -35,21 +28,21 @@ Effects EffectsOf(Change change) {
     case Change::kCompleteness:
       return {.unsaved = kJob, .figures = true};
     case Change::kIterations:
-      return {.unsaved = kJob | Effects::kEngine, .plan = true};
+      return {.unsaved = kJob | StatePart::kEngine, .plan = true};
     case Change::kMeasurements:
-      return {.unsaved = kJob | Effects::kEngine, .plan = true, .figures = true};
+      return {.unsaved = kJob | StatePart::kEngine, .plan = true, .figures = true};
     case Change::kRoofline:
-      return {.unsaved = kJob | Effects::kRoofline, .plan = true};
+      return {.unsaved = kJob | StatePart::kRoofline, .plan = true};
     case Change::kRule:
-      return {.unsaved = kJob | Effects::kRow, .plan = true, .controls = true};
+      return {.unsaved = kJob | StatePart::kRow, .plan = true, .controls = true};
     case Change::kLengthFeature:
-      return {.unsaved = kJob | Effects::kEngine | Effects::kRoofline, .figures = true};
+      return {.unsaved = kJob | StatePart::kEngine | StatePart::kRoofline, .figures = true};
     case Change::kRankSplit:
-      return {.unsaved = kJob | Effects::kEngine, .figures = true};
+      return {.unsaved = kJob | StatePart::kEngine, .figures = true};
     case Change::kHorizon:
-      return {.unsaved = kJob | Effects::kHorizon, .plan = true};
+      return {.unsaved = kJob | StatePart::kHorizon, .plan = true};
     case Change::kSchedule:
-      return {.unsaved = kJob | Effects::kEngine, .plan = true, .figures = true};
+      return {.unsaved = kJob | StatePart::kEngine, .plan = true, .figures = true};
     case Change::kMetrics:
       return {.unsaved = kJob, .plan = true, .controls = true};
     case Change::kRefusedConfig:

@@ -39,14 +39,16 @@ enum class Change : uint8_t {
   kOrders,         // a client paused, resumed, ...
 };
 
-// The stored parts of a job.
-enum class StatePart : uint8_t { kRow, kJob, kEngine, kHorizon, kRoofline };
+// The stored parts of a job. A set of them is their sum.
+struct StatePart {
+  enum : uint32_t { kRow = 1, kJob = 2, kEngine = 4, kHorizon = 8, kRoofline = 16 };
+};
 
 class ChangeTracker {
  public:
   void Mark(Change change);
 
-  bool unsaved(StatePart part) const { return (unsaved_ & Bit(part)) != 0; }
+  bool unsaved(uint32_t part) const { return (unsaved_ & part) != 0; }
   bool all_saved() const { return unsaved_ == 0; }
   void SetSaved() { unsaved_ = 0; }
 
@@ -64,11 +66,8 @@ class ChangeTracker {
   void SetGeneration(int64_t generation) { generation_ = generation; }
 
  private:
-  static constexpr uint32_t Bit(StatePart part) { return 1u << static_cast<uint32_t>(part); }
-  friend struct Effects;
-
   // A new job has nothing in the store.
-  uint32_t unsaved_ = Bit(StatePart::kRow) | Bit(StatePart::kJob) | Bit(StatePart::kEngine);
+  uint32_t unsaved_ = StatePart::kRow | StatePart::kJob | StatePart::kEngine;
   bool plan_due_ = true;
   int64_t controls_ = 1, knowledge_ = 1, figures_ = 1;
   int64_t generation_ = 1;
