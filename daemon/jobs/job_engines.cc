@@ -14,51 +14,29 @@
 namespace seqpoint::jobs {
 namespace {
 
-// And the index of a closed engine; the current ones are PartLogs.
-constexpr char kClosedPart[] = "engine-";
-constexpr char kClosedWorkPart[] = "work-";
-
-void StoreClosedEngines(const RunEngine& engine, std::string_view part, int64_t job_id,
-                        int32_t version, int& stored, std::vector<StateRow>& rows) {
-  for (; stored < engine.closed(); ++stored) {
-    rows.push_back({.job_id = job_id,
-                    .part = absl::StrFormat("%s%06d", part, stored),
-                    .version = version,
-                    .bytes = engine.SerializeClosed(stored)});
-  }
-}
-
 absl::Status Named(std::string_view part, const absl::Status& status) {
   if (status.ok()) return status;
   return absl::DataLossError(absl::StrCat(std::string(part), ": ", std::string(status.message())));
 }
 
-absl::Status LoadCurrent(std::string_view part, const PartLog::Content& content,
-                         RunEngine& engine) {
-  absl::Status status = content.base.empty() ? absl::OkStatus() : engine.Restore(content.base);
-  if (status.ok()) status = ReplayCalls(content.added, engine.current());
-  if (status.ok()) engine.current().KeepCalls();
-  return Named(part, status);
-}
-
 }  // namespace
 
 void JobEngines::Split(const RankTable& ranks) {
-  work_ = steps_.Copy();
-  work_->current().KeepCalls();
-  work_log_.Restart();
+  work_.emplace("work").engine = steps().Copy();
+  work().current().KeepCalls();
+  work_->log.Restart();
   builder_ = StepBuilder(ranks.next_numbers());
   next_sample_ = std::max(next_sample_, static_cast<uint64_t>(ranks.LargestNextNumber()));
 }
 
 void JobEngines::SetHorizon(EngineHorizons horizons) {
-  steps_.SetHorizon(std::move(horizons.steps)).IgnoreError();
-  if (work_) work_->SetHorizon(std::move(horizons.work)).IgnoreError();
+  steps().SetHorizon(std::move(horizons.steps)).IgnoreError();
+  if (work_) work().SetHorizon(std::move(horizons.work)).IgnoreError();
 }
 
 void JobEngines::Close() {
-  steps_.Close();
-  if (work_) work_->Close();
+  steps().Close();
+  if (work_) work().Close();
   StoreWhole();
 }
 
@@ -118,14 +96,14 @@ std::vector<IterationRow> JobEngines::AddSteps(const std::set<int32_t>& live_ran
   std::vector<IterationRow> rows;
   const int dimensions = rule != nullptr ? static_cast<int>(rule->rule.length_count) : 0;
   for (const Step& step : builder_.TakeSteps(live_ranks, all_heard)) {
-    steps_.current().AddIteration({.iteration = static_cast<uint64_t>(step.number()),
-                                   .key = {step.first_length(), step.second_length()},
-                                   .time_ns = step.duration_ns(),
-                                   .rest_ns = step.rest_ns(),
-                                   .distorted = step.distorted(),
-                                   .measured = step.measured(),
-                                   .cold = step.cold(),
-                                   .combined = rule != nullptr && abi::SumsLengths(rule->rule)});
+    steps().current().AddIteration({.iteration = static_cast<uint64_t>(step.number()),
+                                    .key = {step.first_length(), step.second_length()},
+                                    .time_ns = step.duration_ns(),
+                                    .rest_ns = step.rest_ns(),
+                                    .distorted = step.distorted(),
+                                    .measured = step.measured(),
+                                    .cold = step.cold(),
+                                    .combined = rule != nullptr && abi::SumsLengths(rule->rule)});
     rows.push_back({.rank = kStepsRank,
                     .number = step.number(),
                     .length_count = step.known() ? dimensions : 0,
@@ -147,25 +125,41 @@ void JobEngines::AddMeasurement(uint32_t set, const MeasuredIterationState& iter
 }
 
 void JobEngines::StoreWhole() {
-  steps_log_.Restart();
-  work_log_.Restart();
+  steps_.log.Restart();
+  if (work_) work_->log.Restart();
+}
+
+void JobEngines::StoredEngine::Store(int64_t job_id, int32_t version, bool changed,
+                                     std::vector<StateRow>& rows) {
+  if (changed) {
+    log.Write(
+        job_id, version, SerializeCalls(engine.current().TakeCalls()),
+        [&] { return engine.Serialize(); }, rows);
+  }
+  for (; closed < engine.closed(); ++closed) {
+    rows.push_back({.job_id = job_id,
+                    .part = absl::StrFormat("%s-%06d", part, closed),
+                    .version = version,
+                    .bytes = engine.SerializeClosed(closed)});
+  }
+}
+
+absl::Status JobEngines::StoredEngine::Load(const std::vector<StateRow>& rows) {
+  for (const StateRow& row : rows) {  // by part, and so in their order
+    if (!absl::StartsWith(row.part, part + "-")) continue;
+    SEQPOINT_RETURN_IF_ERROR(Named(row.part, engine.RestoreClosed(row.bytes)));
+  }
+  closed = engine.closed();
+  const PartLog::Content content = log.Load(rows);
+  absl::Status status = content.base.empty() ? absl::OkStatus() : engine.Restore(content.base);
+  if (status.ok()) status = ReplayCalls(content.added, engine.current());
+  if (status.ok()) engine.current().KeepCalls();
+  return Named(part, status);
 }
 
 void JobEngines::Store(int64_t job_id, int32_t version, bool changed, std::vector<StateRow>& rows) {
-  if (changed) {
-    steps_log_.Write(
-        job_id, version, SerializeCalls(steps_.current().TakeCalls()),
-        [&] { return steps_.Serialize(); }, rows);
-    if (work_) {
-      work_log_.Write(
-          job_id, version, SerializeCalls(work_->current().TakeCalls()),
-          [&] { return work_->Serialize(); }, rows);
-    }
-  }
-  StoreClosedEngines(steps_, kClosedPart, job_id, version, stored_closed_, rows);
-  if (work_) {
-    StoreClosedEngines(*work_, kClosedWorkPart, job_id, version, stored_closed_work_, rows);
-  }
+  steps_.Store(job_id, version, changed, rows);
+  if (work_) work_->Store(job_id, version, changed, rows);
 }
 
 void JobEngines::Save(EnginesState* to) const {
@@ -177,20 +171,11 @@ void JobEngines::Save(EnginesState* to) const {
 
 absl::Status JobEngines::Load(const std::vector<StateRow>& rows, const EnginesState& state) {
   measurements_.insert(state.measurements().begin(), state.measurements().end());
-  if (state.has_steps()) work_.emplace();
-  for (const StateRow& row : rows) {  // by part, and so in their order
-    const bool of_work = absl::StartsWith(row.part, kClosedWorkPart);
-    if (!of_work && !absl::StartsWith(row.part, kClosedPart)) continue;
-    if (of_work && !work_) work_.emplace();
-    SEQPOINT_RETURN_IF_ERROR(Named(row.part, (of_work ? *work_ : steps_).RestoreClosed(row.bytes)));
-  }
-  SEQPOINT_RETURN_IF_ERROR(LoadCurrent("engine", steps_log_.Load(rows), steps_));
-  stored_closed_ = steps_.closed();
+  SEQPOINT_RETURN_IF_ERROR(steps_.Load(rows));
   if (!state.has_steps()) return absl::OkStatus();
   builder_.Load(state.steps());
   next_sample_ = state.next_sample();
-  stored_closed_work_ = work_->closed();
-  return LoadCurrent("work", work_log_.Load(rows), *work_);
+  return work_.emplace("work").Load(rows);
 }
 
 }  // namespace seqpoint::jobs

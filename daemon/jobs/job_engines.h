@@ -10,6 +10,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
@@ -29,11 +30,11 @@ namespace seqpoint::jobs {
 
 class JobEngines {
  public:
-  RunEngine& steps() { return steps_; }
-  const RunEngine& steps() const { return steps_; }
+  RunEngine& steps() { return steps_.engine; }
+  const RunEngine& steps() const { return steps_.engine; }
   // Measurements belong to it: its iterations are those of single ranks.
-  RunEngine& work() { return work_ ? *work_ : steps_; }
-  const RunEngine& work() const { return work_ ? *work_ : steps_; }
+  RunEngine& work() { return work_ ? work_->engine : steps_.engine; }
+  const RunEngine& work() const { return work_ ? work_->engine : steps_.engine; }
   bool split() const { return work_.has_value(); }
   StepBuilder& builder() { return builder_; }  // of the steps, once they are split
   const StepBuilder& builder() const { return builder_; }
@@ -74,13 +75,24 @@ class JobEngines {
     return split() ? next_sample_++ : static_cast<uint64_t>(number);
   }
 
-  RunEngine steps_;
-  std::optional<RunEngine> work_;
+  // An engine, and what the store has of it: its closed engines, a part each, and the log of the
+  // current one.
+  struct StoredEngine {
+    explicit StoredEngine(std::string name) : part(std::move(name)), log(part) {}
+    void Store(int64_t job_id, int32_t version, bool changed, std::vector<StateRow>& rows);
+    absl::Status Load(const std::vector<StateRow>& rows);
+
+    std::string part;  // of the current one; of a closed one with its index
+    RunEngine engine;
+    PartLog log;
+    int closed = 0;  // so many are in the store
+  };
+
+  StoredEngine steps_{"engine"};
+  std::optional<StoredEngine> work_;
   StepBuilder builder_;
   uint64_t next_sample_ = 0;
   absl::flat_hash_map<uint32_t, int32_t> measurements_;
-  PartLog steps_log_{"engine"}, work_log_{"work"};
-  int stored_closed_ = 0, stored_closed_work_ = 0;  // closed engines that are in the store
 };
 
 }  // namespace seqpoint::jobs
