@@ -443,9 +443,10 @@ void Job::OnFinished(Process& process, const FinishedIteration& iteration) {
   if (numbered.sums && !numbered.redone) {
     micro_batches_.Add(iteration.micro_batches(), rule_->rule.micro_batches);
   }
-  OtherBatchesState& others =
-      process.state.iterations() == 1 ? *facts_.mutable_startup() : *facts_.mutable_evaluation();
-  others.set_count(others.count() + iteration.other_batches());
+  const bool first = process.state.iterations() == 1;
+  v1::PhaseSummary& others = first ? *facts_.mutable_startup() : *facts_.mutable_evaluation();
+  others.set_name(first ? "start-up" : "evaluation");
+  others.set_iterations(others.iterations() + iteration.other_batches());
   others.set_duration_ns(others.duration_ns() + iteration.other_duration_ns());
   const int64_t first_lost =
       process.state.iterations() > 1 ? ranks_.NextNumber(process.row.rank) : numbered.number;

@@ -126,13 +126,8 @@ v1::Job Job::Describe(bool with_details, bool with_histogram) {
     *job.mutable_seqpoints() = summary.seqpoints;
   }
   SetExpectedEnd(job);
-  for (const auto& [name, others] :
-       {std::pair("start-up", facts_.startup()), std::pair("evaluation", facts_.evaluation())}) {
-    if (others.count() == 0) continue;
-    v1::PhaseSummary& phase = *job.add_phases();
-    phase.set_name(name);
-    phase.set_iterations(others.count());
-    phase.set_duration_ns(others.duration_ns());
+  for (const v1::PhaseSummary* phase : {&facts_.startup(), &facts_.evaluation()}) {
+    if (phase->iterations() > 0) *job.add_phases() = *phase;
   }
   job.set_clock_kind(ClockKindOf(processes_));
   job.set_process_count(static_cast<int32_t>(processes_.size()));

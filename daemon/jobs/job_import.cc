@@ -88,7 +88,8 @@ void Job::Import(const ImportedRun& run, absl::FunctionRef<int64_t()> new_proces
   rule_->length_words = run.traced ? run.length_words : run.source;
   rule_->confidence = 1;
 
-  OtherBatchesState& startup = *facts_.mutable_startup();
+  v1::PhaseSummary& startup = *facts_.mutable_startup();
+  startup.set_name("start-up");
   std::map<Key, int64_t> counts;
   for (int64_t i = 0; i < rows; ++i) {
     const ImportedIteration& iteration = run.iterations[static_cast<size_t>(i)];
@@ -101,7 +102,7 @@ void Job::Import(const ImportedRun& run, absl::FunctionRef<int64_t()> new_proces
          .combined = run.traced,
          .phase = iteration.start_up ? Phase::kOther : Phase::kTrain});
     if (iteration.start_up) {
-      startup.set_count(startup.count() + 1);
+      startup.set_iterations(startup.iterations() + 1);
       startup.set_duration_ns(startup.duration_ns() + iteration.duration_ns);
     } else {
       ++counts[iteration.key];
@@ -113,7 +114,7 @@ void Job::Import(const ImportedRun& run, absl::FunctionRef<int64_t()> new_proces
   horizon.set_epochs(1);
   const bool too_many = counts.size() > kMostLengths || run.dimensions == 0;
   horizon.set_kind(too_many ? v1::Horizon::KIND_ITERATIONS : v1::Horizon::KIND_HISTOGRAM);
-  if (too_many) horizon.set_iterations(rows - startup.count());
+  if (too_many) horizon.set_iterations(rows - startup.iterations());
   for (const auto& [key, count] : counts) {
     observed_.Add(0, key.first, count);
     if (run.dimensions > 1) observed_.Add(1, key.second, count);
