@@ -76,17 +76,13 @@ uint64_t JobEngines::AddIteration(Process& process, const FinishedIteration& ite
     process.untimed.clear();
   }
   if (!split() || numbered.redone) return sample;
-  Step step;
-  step.set_number(number);
+  Step step = iteration;
+  step.clear_micro_lengths();
+  step.set_number(static_cast<uint64_t>(number));
   step.set_first_length(numbered.key.first);
   step.set_second_length(numbered.key.second);
-  step.set_known(numbered.known);
-  step.set_duration_ns(iteration.duration_ns());
-  step.set_rest_ns(iteration.rest_ns());
-  step.set_distorted(iteration.distorted());
-  step.set_measured(iteration.config_id() != 0);
+  step.set_valid(numbered.known ? 1 : 0);
   step.set_cold(numbered.cold);
-  step.set_boundary_ns(iteration.boundary_ns());
   builder_.Add(process.row.rank, step);
   return sample;
 }
@@ -96,23 +92,23 @@ std::vector<IterationRow> JobEngines::AddSteps(const std::set<int32_t>& live_ran
   std::vector<IterationRow> rows;
   const int dimensions = rule != nullptr ? static_cast<int>(rule->rule.length_count) : 0;
   for (const Step& step : builder_.TakeSteps(live_ranks, all_heard)) {
-    steps().current().AddIteration({.iteration = static_cast<uint64_t>(step.number()),
+    steps().current().AddIteration({.iteration = step.number(),
                                     .key = {step.first_length(), step.second_length()},
                                     .time_ns = step.duration_ns(),
                                     .rest_ns = step.rest_ns(),
                                     .distorted = step.distorted(),
-                                    .measured = step.measured(),
+                                    .measured = step.config_id() != 0,
                                     .cold = step.cold(),
                                     .combined = rule != nullptr && abi::SumsLengths(rule->rule)});
     rows.push_back({.rank = kStepsRank,
-                    .number = step.number(),
-                    .length_count = step.known() ? dimensions : 0,
+                    .number = static_cast<int64_t>(step.number()),
+                    .length_count = step.valid() != 0 ? dimensions : 0,
                     .length = {step.first_length(), step.second_length()},
                     .duration_ns = step.duration_ns(),
                     .rest_ns = step.rest_ns(),
                     .flags = (step.distorted() ? kIterationDistorted : 0u) |
                              (step.cold() ? kIterationFirst : 0u),
-                    .config_id = step.measured() ? 1u : 0u});
+                    .config_id = step.config_id() != 0 ? 1u : 0u});
   }
   return rows;
 }

@@ -13,12 +13,12 @@ bool SameLengths(const Step& a, const Step& b) {
 void Join(const Step& part, Step& whole) {
   whole.set_first_length(std::max(whole.first_length(), part.first_length()));
   whole.set_second_length(std::max(whole.second_length(), part.second_length()));
-  whole.set_known(whole.known() && part.known());
+  whole.set_valid(std::min(whole.valid(), part.valid()));
   // 0 where the time of one rank is not known: it may be the slowest.
   whole.set_duration_ns(std::min(whole.duration_ns(), part.duration_ns()));
   whole.set_rest_ns(std::max(whole.rest_ns(), part.rest_ns()));
   whole.set_distorted(whole.distorted() || part.distorted());
-  whole.set_measured(whole.measured() || part.measured());
+  whole.set_config_id(std::max(whole.config_id(), part.config_id()));
   whole.set_cold(whole.cold() || part.cold());
 }
 
@@ -34,7 +34,7 @@ StepBuilder::StepBuilder(const std::map<int32_t, int64_t>& next_numbers) : StepB
 }
 
 void StepBuilder::Add(int32_t rank, const Step& iteration) {
-  const int64_t number = iteration.number();
+  const auto number = static_cast<int64_t>(iteration.number());
   if (!CanBe(number)) return;
   RankProgress& progress = (*state_.mutable_ranks())[rank];
   progress.set_next(std::max(progress.next(), number + 1));
@@ -53,13 +53,13 @@ void StepBuilder::Add(int32_t rank, const Step& iteration) {
     return;
   }
   const Step& others = open.step();
-  open.set_differed(open.differed() ||
-                    (others.known() && iteration.known() && !SameLengths(others, iteration)));
+  open.set_differed(open.differed() || (others.valid() != 0 && iteration.valid() != 0 &&
+                                        !SameLengths(others, iteration)));
   Join(iteration, *open.mutable_step());
 }
 
 bool StepBuilder::Finished(OpenStep& open, const std::set<int32_t>& live_ranks, bool all_heard) {
-  const int64_t number = open.step().number();
+  const auto number = static_cast<int64_t>(open.step().number());
   const auto& boundaries_ns = open.boundaries_ns();
   const bool patient =
       open_.size() < kMaxOpen &&
@@ -79,7 +79,7 @@ bool StepBuilder::Finished(OpenStep& open, const std::set<int32_t>& live_ranks, 
       (*state_.mutable_left_behind())[rank] = true;
     }
     if (!trained) continue;
-    open.mutable_step()->set_known(false);
+    open.mutable_step()->set_valid(0);
     open.mutable_step()->set_duration_ns(0);
   }
   return true;
@@ -87,7 +87,7 @@ bool StepBuilder::Finished(OpenStep& open, const std::set<int32_t>& live_ranks, 
 
 void StepBuilder::Compare(const OpenStep& open) {
   const Step& step = open.step();
-  if (open.boundaries_ns_size() < 2 || !step.known()) return;
+  if (open.boundaries_ns_size() < 2 || step.valid() == 0) return;
   state_.set_differed(state_.differed() || open.differed());
   if (step.first_length() != state_.last_first_length() ||
       step.second_length() != state_.last_second_length()) {
@@ -106,7 +106,7 @@ std::vector<Step> StepBuilder::TakeSteps(const std::set<int32_t>& live_ranks, bo
     if (!Finished(first->second, live_ranks, all_heard)) break;
     int64_t next = state_.next() < 0 ? number : std::max(state_.next(), number - kMostLost);
     for (; next < number; ++next) {
-      steps.emplace_back().set_number(next);
+      steps.emplace_back().set_number(static_cast<uint64_t>(next));
       state_.clear_behind_ns();
     }
     Compare(first->second);
@@ -116,7 +116,7 @@ std::vector<Step> StepBuilder::TakeSteps(const std::set<int32_t>& live_ranks, bo
     } else {
       state_.clear_behind_ns();
     }
-    if (!step.known()) {
+    if (step.valid() == 0) {
       step.clear_first_length();
       step.clear_second_length();
     }
@@ -145,7 +145,8 @@ void StepBuilder::Load(const StepsState& state) {
     const bool known =
         std::all_of(boundaries_ns.begin(), boundaries_ns.end(),
                     [&](const auto& entry) { return state.ranks().contains(entry.first); });
-    if (known && CanBe(open.step().number())) open_[open.step().number()] = open;
+    const auto number = static_cast<int64_t>(open.step().number());
+    if (known && CanBe(number)) open_[number] = open;
   }
 }
 

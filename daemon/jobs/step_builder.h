@@ -27,6 +27,11 @@
 
 namespace seqpoint::jobs {
 
+// A step of one rank, then of all: the longest lengths and rest, distorted, measured (with a
+// configuration) and cold where one rank is. `valid`: 0 where the lengths of one rank are not
+// known.
+using Step = FinishedIteration;
+
 class StepBuilder {
  public:
   StepBuilder() { state_.set_next(-1); }

@@ -11,9 +11,9 @@ constexpr int64_t kSecond = 1'000'000'000;
 
 Step Did(int64_t number, int64_t length, int64_t duration_ns) {
   Step step;
-  step.set_number(number);
+  step.set_number(static_cast<uint64_t>(number));
   step.set_first_length(length);
-  step.set_known(true);
+  step.set_valid(1);
   step.set_duration_ns(duration_ns);
   step.set_boundary_ns(number * kSecond);
   return step;
@@ -27,25 +27,25 @@ TEST(StepBuilder, AStepIsAsLongAsItsSlowestRankAndHasTheLongestLength) {
   steps.Add(2, Did(0, 40, 290));
   const std::vector<Step> taken = steps.TakeSteps({0, 1, 2});
   ASSERT_EQ(taken.size(), 1u);
-  EXPECT_EQ(taken[0].number(), 0);
+  EXPECT_EQ(taken[0].number(), 0u);
   EXPECT_EQ(taken[0].first_length(), 50);
   EXPECT_EQ(taken[0].duration_ns(), 310);
-  EXPECT_FALSE(taken[0].measured());
+  EXPECT_EQ(taken[0].config_id(), 0u);
 }
 
 TEST(StepBuilder, WhatHappensToOneRankHappensToTheStep) {
   StepBuilder steps;
   Step measured = Did(0, 30, 300);
-  measured.set_measured(true);
+  measured.set_config_id(1);
   Step unknown = Did(0, 0, 0);
-  unknown.set_known(false);
+  unknown.set_valid(0);
   steps.Add(0, Did(0, 30, 300));
   steps.Add(1, measured);
   steps.Add(2, unknown);
   const std::vector<Step> taken = steps.TakeSteps({0, 1, 2});
   ASSERT_EQ(taken.size(), 1u);
-  EXPECT_TRUE(taken[0].measured());
-  EXPECT_FALSE(taken[0].known());
+  EXPECT_NE(taken[0].config_id(), 0u);
+  EXPECT_EQ(taken[0].valid(), 0u);
   EXPECT_EQ(taken[0].first_length(), 0);
   EXPECT_EQ(taken[0].second_length(), 0);
   EXPECT_EQ(taken[0].duration_ns(), 0);
@@ -89,9 +89,9 @@ TEST(StepBuilder, StepsThatNoRankReportedHappenedAllTheSame) {
   }
   const std::vector<Step> taken = steps.TakeSteps({0, 1});
   ASSERT_EQ(taken.size(), 4u);
-  EXPECT_EQ(taken[1].number(), 5);
+  EXPECT_EQ(taken[1].number(), 5u);
   EXPECT_EQ(taken[1].duration_ns(), 0);
-  EXPECT_EQ(taken[3].number(), 7);
+  EXPECT_EQ(taken[3].number(), 7u);
 }
 
 TEST(StepBuilder, ARankThatIsGoneIsNotWaitedFor) {
@@ -171,7 +171,7 @@ TEST(StepBuilder, AStepThatLacksARankSaysNothingOfTime) {
   ASSERT_EQ(taken.size(), 300u);
   EXPECT_EQ(taken[9].duration_ns(), 500);
   EXPECT_EQ(taken[10].duration_ns(), 0);
-  EXPECT_FALSE(taken[10].known());
+  EXPECT_EQ(taken[10].valid(), 0u);
   steps.Add(1, Did(10, 50, 500));
   EXPECT_EQ(steps.late(), 1);
 }
