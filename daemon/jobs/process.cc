@@ -169,25 +169,18 @@ bool Process::OnData(absl::Span<const abi::DataRecord> records) {
 }
 
 bool Process::OnLosses(const RingLosses& losses) {
-  v1::Losses& to = *state.mutable_losses();
   state.set_clock_kind(losses.clock_kind);
-  bool changed = false;
-  const auto set = [&](int64_t before, uint64_t now, void (v1::Losses::*set_to)(int64_t),
-                       int64_t own = 0) {
-    const int64_t sum = SaturatedSum(Saturate(now), own);
-    changed |= before != sum;
-    (to.*set_to)(sum);
-  };
-  set(to.ring_dropped(), losses.dropped, &v1::Losses::set_ring_dropped);
-  set(to.ring_lost(), losses.lost, &v1::Losses::set_ring_lost);
-  set(to.rejected(), losses.rejected, &v1::Losses::set_rejected,
-      std::max<int64_t>(state.rejected(), 0));
-  set(to.cupti_dropped(), losses.cupti_dropped, &v1::Losses::set_cupti_dropped);
-  set(to.invalid_timestamps(), losses.invalid_timestamps, &v1::Losses::set_invalid_timestamps);
+  const std::string before = state.losses().SerializeAsString();
+  v1::Losses& to = *state.mutable_losses();
+  to.set_ring_dropped(Saturate(losses.dropped));
+  to.set_ring_lost(Saturate(losses.lost));
+  to.set_rejected(SaturatedSum(Saturate(losses.rejected), std::max<int64_t>(state.rejected(), 0)));
+  to.set_cupti_dropped(Saturate(losses.cupti_dropped));
+  to.set_invalid_timestamps(Saturate(losses.invalid_timestamps));
   // Where among the events of this reading they are missing is not known.
   if (losses.events_dropped > state.events_dropped()) state.set_missing_events(true);
   state.set_events_dropped(losses.events_dropped);
-  return changed;
+  return to.SerializeAsString() != before;
 }
 
 bool Process::OnCallsMissing(uint64_t count) {

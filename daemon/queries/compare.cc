@@ -208,15 +208,13 @@ class Comparison {
       to.set_name(names_[r]);
       to.set_part(parts_[r]);
       to.set_iterations(runs_[r].iterations());
-      to.set_timed_iterations(ToInt(runs_[r].run.log.size()) + runs_[r].run.unkeyed);
+      to.set_timed_iterations(static_cast<int64_t>(runs_[r].run.log.size()) + runs_[r].run.unkeyed);
       to.set_live(job(r).live);
       to.set_clock_kind(job(r).clock_kind);
       *to.mutable_losses() = job(r).losses;
-      const auto traced = job(r).measurements.find(jobs::kKernelTimeSet);
-      if (traced != job(r).measurements.end()) to.set_traced_iterations(traced->second);
+      to.set_traced_iterations(job(r).MeasurementsOf(jobs::kKernelTimeSet));
     }
   }
-  static int64_t ToInt(size_t count) { return static_cast<int64_t>(count); }
 
   std::string LengthWords(int r) const {
     return job(r).rule ? job(r).rule->length() : std::string();
@@ -376,7 +374,8 @@ class Comparison {
         const bool named = names.size() <= kMaxValues || static_cast<int>(i) != jobs::kOtherKernels;
         if (!named || i >= names.size()) continue;
         indices[r][names[i]].push_back(static_cast<int>(i));
-        const double share = sums[i] / std::max(1.0, ToDouble(Traced(r)));
+        const double share =
+            sums[i] / std::max(1.0, ToDouble(job(r).MeasurementsOf(jobs::kKernelTimeSet)));
         longest[names[i]] = std::max(longest[names[i]], share);
       }
     }
@@ -436,9 +435,6 @@ class Comparison {
     parts.push_back(MakePart(v1::DIFFERENCE_CAUSE_BETWEEN_KERNELS, "between kernels", between));
     for (v1::DifferencePart& part : parts) *reply_.add_cost_parts() = std::move(part);
     return absl::OkStatus();
-  }
-  int64_t Traced(int r) const {
-    return r == kBase ? reply_.base().traced_iterations() : reply_.other().traced_iterations();
   }
 
   void SetCounters() {

@@ -15,20 +15,15 @@
 namespace seqpoint::service {
 namespace {
 
-absl::StatusOr<std::string> ReadTraceOf(Store& store, const ProcessRow& process, int64_t number) {
-  SEQPOINT_ASSIGN_OR_RETURN(const auto trace,
-                            store.ReadTrace(process.job_id, process.rank, number));
-  std::string records;
-  for (const TraceSegmentRow& segment : trace) {
-    if (segment.process_id == process.process_id) records += segment.records;
-  }
-  return records;
-}
-
 // The calls and traces that a live process is still in.
 absl::Status RestoreOpenTraces(Store& store, const ProcessRow& process, jobs::Job& job) {
   for (const int64_t number : job.WantedSegments(process.process_id)) {
-    SEQPOINT_ASSIGN_OR_RETURN(const auto records, ReadTraceOf(store, process, number));
+    SEQPOINT_ASSIGN_OR_RETURN(const auto trace,
+                              store.ReadTrace(process.job_id, process.rank, number));
+    std::string records;
+    for (const TraceSegmentRow& segment : trace) {
+      if (segment.process_id == process.process_id) records += segment.records;
+    }
     job.RestoreSegment(process.process_id, number, records);
   }
   return absl::OkStatus();

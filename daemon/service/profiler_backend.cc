@@ -12,6 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
 #include "daemon/base/status_macros.h"
 #include "daemon/jobs/snapshot.h"
 #include "daemon/queries/compare.h"
@@ -23,7 +24,7 @@
 #include "daemon/queries/playlist.h"
 #include "daemon/queries/project.h"
 #include "daemon/queries/project_playlist.h"
-#include "daemon/queries/recorded_runs.h"
+#include "daemon/queries/recorded_run.h"
 #include "daemon/queries/replay.h"
 #include "daemon/queries/replay_export.h"
 #include "daemon/queries/roofline.h"
@@ -61,7 +62,7 @@ auto WithMemory(const char* what, const Ask& ask) -> decltype(ask()) {
 class ProfilerBackend : public Backend {
  public:
   ProfilerBackend(const DaemonParts& parts, std::function<v1::GetDaemonReply()> describe_daemon)
-      : parts_(parts), describe_daemon_(std::move(describe_daemon)), recorded_runs_(&parts.store) {}
+      : parts_(parts), describe_daemon_(std::move(describe_daemon)) {}
 
   absl::StatusOr<v1::GetDaemonReply> GetDaemon(const v1::GetDaemonRequest&) override {
     v1::GetDaemonReply reply = describe_daemon_();
@@ -192,7 +193,7 @@ class ProfilerBackend : public Backend {
     SEQPOINT_RETURN_IF_ERROR(parts_.committer.AwaitStored(data.job_id));
     if (request.format() == v1::ExportRequest::FORMAT_REPLAY) {
       return WithMemory("replay", [&] {
-        const auto run = recorded_runs_.Read(*snapshot, [&] { return !write({}); });
+        const auto run = ReadRun(*snapshot, [&] { return !write({}); });
         return run.ok() ? queries::ExportReplay(data, **run, parts_.store, write) : run.status();
       });
     }
@@ -237,7 +238,7 @@ class ProfilerBackend : public Backend {
     const jobs::SnapshotData& data = snapshot->data();
     const absl::Status stored = parts_.committer.AwaitStored(data.job_id);
     auto reply = WithMemory("replay", [&]() -> absl::StatusOr<v1::ReplayReply> {
-      SEQPOINT_ASSIGN_OR_RETURN(const auto run, recorded_runs_.Read(*snapshot, cancelled));
+      SEQPOINT_ASSIGN_OR_RETURN(const auto run, ReadRun(*snapshot, cancelled));
       return queries::Replay(data, *run, cancelled);
     });
     if (reply.ok() && !stored.ok()) reply->add_messages(std::string(stored.message()));
@@ -253,7 +254,7 @@ class ProfilerBackend : public Backend {
     SEQPOINT_ASSIGN_OR_RETURN(const auto changes, queries::ParseChanges(request));
     const absl::Status stored = parts_.committer.AwaitStored(snapshot->data().job_id);
     auto reply = WithMemory("what-if", [&]() -> absl::StatusOr<v1::WhatIfReply> {
-      SEQPOINT_ASSIGN_OR_RETURN(const auto run, recorded_runs_.Read(*snapshot, cancelled));
+      SEQPOINT_ASSIGN_OR_RETURN(const auto run, ReadRun(*snapshot, cancelled));
       return queries::WhatIf(*snapshot, *run, changes, request, cancelled);
     });
     if (!reply.ok()) return reply;
@@ -283,6 +284,29 @@ class ProfilerBackend : public Backend {
 
  private:
   using SharedSnapshot = std::shared_ptr<const jobs::Snapshot>;
+  using SharedRun = std::shared_ptr<const queries::RecordedRun>;
+  static constexpr int64_t kKeptTasks = 1'000'000;  // of a run; about 100 bytes each
+
+  // The job's traces. The run that was asked for last is kept. Errors: as ReadRecordedRun.
+  absl::StatusOr<SharedRun> ReadRun(const jobs::Snapshot& snapshot, queries::Cancelled cancelled)
+      ABSL_LOCKS_EXCLUDED(recorded_mutex_) {
+    const int64_t job_id = snapshot.data().job_id;
+    SEQPOINT_ASSIGN_OR_RETURN(const auto pieces, parts_.store.ListTraces(job_id));
+    {
+      absl::MutexLock lock(&recorded_mutex_);
+      const bool same = recorded_ && recorded_->job_id == job_id && recorded_->pieces == pieces;
+      if (same) return recorded_;
+      recorded_ = nullptr;
+    }
+    SEQPOINT_ASSIGN_OR_RETURN(auto read,
+                              queries::ReadRecordedRun(parts_.store, snapshot, pieces, cancelled));
+    auto run = std::make_shared<const queries::RecordedRun>(std::move(read));
+    if (run->tasks <= kKeptTasks) {
+      absl::MutexLock lock(&recorded_mutex_);
+      recorded_ = run;
+    }
+    return run;
+  }
 
   absl::StatusOr<int64_t> IdOf(std::string_view name) ABSL_LOCKS_EXCLUDED(parts_.registry.mutex()) {
     absl::MutexLock lock(&parts_.registry.mutex());
@@ -351,7 +375,8 @@ class ProfilerBackend : public Backend {
 
   const DaemonParts parts_;
   const std::function<v1::GetDaemonReply()> describe_daemon_;
-  queries::RecordedRuns recorded_runs_;
+  absl::Mutex recorded_mutex_;
+  SharedRun recorded_ ABSL_GUARDED_BY(recorded_mutex_);  // that was asked for last
 };
 
 }  // namespace
