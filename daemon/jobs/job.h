@@ -205,6 +205,8 @@ class Job final : private JobEvents {
   v1::Losses SumLosses() const;
   void AddKernels(const ImportedRun& run);
   SnapshotData CollectData() const;
+  absl::StatusOr<std::shared_ptr<const Snapshot>> TakeOther(EngineHorizons horizons,
+                                                            v1::Horizon::Kind kind) const;
   int64_t EpochIterations() const;
   bool HasOpenEnd() const;  // after its last iteration a process that is over started another one
   JobEnd End() const { return program_ends_.EndOf(processes_); }

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "daemon/base/status_macros.h"
 #include "daemon/jobs/job.h"
 #include "daemon/jobs/process.h"
 #include "daemon/jobs/process_descriptions.h"
@@ -99,30 +100,25 @@ SnapshotData Job::CollectData() const {
 
 absl::StatusOr<std::shared_ptr<const Snapshot>> Job::TakeSnapshot(const v1::Horizon* horizon) {
   if (horizon == nullptr) return snapshots_.Take([this] { return CollectData(); });
-  SnapshotData data = CollectData();
-  absl::StatusOr<EngineHorizons> other = matching_.OtherRun(*horizon, Shape(), observed_);
-  if (!other.ok()) return other.status();
-  absl::Status status = data.engine.SetHorizon(std::move(other->steps));
-  if (status.ok() && data.work) status = data.work->SetHorizon(std::move(other->work));
-  if (!status.ok()) return status;
-  data.horizon_kind = horizon->kind();
-  data.another = true;
-  return std::make_shared<const Snapshot>(std::move(data));
+  SEQPOINT_ASSIGN_OR_RETURN(EngineHorizons other, matching_.OtherRun(*horizon, Shape(), observed_));
+  return TakeOther(std::move(other), horizon->kind());
 }
 
 absl::StatusOr<std::shared_ptr<const Snapshot>> Job::TakePartSnapshot(
     std::vector<KeyCount> steps, std::vector<KeyCount> work) const {
+  EngineHorizons part = {Horizon::Histogram(std::move(steps)), Horizon::Histogram(std::move(work))};
+  part.steps.another = part.work.another = true;
+  return TakeOther(std::move(part), v1::Horizon::KIND_UNKNOWN);
+}
+
+absl::StatusOr<std::shared_ptr<const Snapshot>> Job::TakeOther(EngineHorizons horizons,
+                                                               v1::Horizon::Kind kind) const {
   SnapshotData data = CollectData();
-  Horizon of_steps = Horizon::Histogram(std::move(steps));
-  of_steps.another = true;
-  absl::Status status = data.engine.SetHorizon(std::move(of_steps));
+  SEQPOINT_RETURN_IF_ERROR(data.engine.SetHorizon(std::move(horizons.steps)));
   if (data.work) {
-    Horizon of_work = Horizon::Histogram(std::move(work));
-    of_work.another = true;
-    status.Update(data.work->SetHorizon(std::move(of_work)));
+    SEQPOINT_RETURN_IF_ERROR(data.work->SetHorizon(std::move(horizons.work)));
   }
-  if (!status.ok()) return status;
-  data.horizon_kind = v1::Horizon::KIND_UNKNOWN;
+  data.horizon_kind = kind;
   data.another = true;
   return std::make_shared<const Snapshot>(std::move(data));
 }

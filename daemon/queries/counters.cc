@@ -187,37 +187,6 @@ absl::StatusOr<v1::GetCountersReply> GetCounters(const jobs::Snapshot& snapshot,
   return reply;
 }
 
-namespace {
-
-// `complete`: rank and number of the iterations whose values count.
-void AddMeasured(const jobs::Snapshot& snapshot, const std::vector<IterationRow>& rows,
-                 const std::set<std::pair<int32_t, int64_t>>& complete,
-                 v1::GetCountersReply* reply) {
-  const jobs::SnapshotData& job = snapshot.data();
-  absl::MutexLock lock(&snapshot.mutex());
-  const jobs::RunEngine& engine = snapshot.work();
-  double taken_ns = 0, usual_ns = 0;
-  for (const IterationRow& row : rows) {
-    v1::MeasuredIteration& to = *reply->add_iterations();
-    to.set_number(row.number);
-    to.set_rank(row.rank);
-    for (const int64_t value : job.units.Of(row.length, row.length_count)) to.add_lengths(value);
-    to.set_config(job.metrics.NameOf(row.config_id));
-    if (row.duration_ns > 0) to.set_duration_ns(row.duration_ns);
-    to.set_complete(complete.contains({row.rank, row.number}));
-    // Lengths of an earlier rule are others.
-    if (row.length_count != job.dimensions || row.number < engine.closed_iterations()) continue;
-    const double usual = engine.current().PredictTime({row.length[0], row.length[1]});
-    if (usual > 0) to.set_usual_duration_ns(usual);
-    if (row.duration_ns <= 0 || !(usual > 0)) continue;
-    taken_ns += static_cast<double>(row.duration_ns);
-    usual_ns += to.usual_duration_ns();
-  }
-  if (usual_ns > 0) reply->set_slowdown(taken_ns / usual_ns);
-}
-
-}  // namespace
-
 absl::Status AddMeasuredIterations(const jobs::Snapshot& snapshot, const IterationRange& range,
                                    Store& store, v1::GetCountersReply* reply) {
   constexpr size_t kMostListed = 1000;
@@ -236,7 +205,7 @@ absl::Status AddMeasuredIterations(const jobs::Snapshot& snapshot, const Iterati
     measured.insert(measured.end(), rows.end() - static_cast<ptrdiff_t>(last), rows.end());
   }
   SEQPOINT_ASSIGN_OR_RETURN(const auto rows, store.ReadMeasurements(job.job_id));
-  std::set<std::pair<int32_t, int64_t>> complete;
+  std::set<std::pair<int32_t, int64_t>> complete;  // rank and number
   for (const MeasurementRow& row : rows) {
     if (row.complete) complete.emplace(row.rank, row.number);
   }
@@ -246,7 +215,26 @@ absl::Status AddMeasuredIterations(const jobs::Snapshot& snapshot, const Iterati
   if (measured.size() > kMostListed) {
     measured.erase(measured.begin(), measured.end() - static_cast<ptrdiff_t>(kMostListed));
   }
-  AddMeasured(snapshot, measured, complete, reply);
+  absl::MutexLock lock(&snapshot.mutex());
+  const jobs::RunEngine& engine = snapshot.work();
+  double taken_ns = 0, usual_ns = 0;
+  for (const IterationRow& row : measured) {
+    v1::MeasuredIteration& to = *reply->add_iterations();
+    to.set_number(row.number);
+    to.set_rank(row.rank);
+    for (const int64_t value : job.units.Of(row.length, row.length_count)) to.add_lengths(value);
+    to.set_config(job.metrics.NameOf(row.config_id));
+    if (row.duration_ns > 0) to.set_duration_ns(row.duration_ns);
+    to.set_complete(complete.contains({row.rank, row.number}));
+    // Lengths of an earlier rule are others.
+    if (row.length_count != job.dimensions || row.number < engine.closed_iterations()) continue;
+    const double usual = engine.current().PredictTime({row.length[0], row.length[1]});
+    if (usual > 0) to.set_usual_duration_ns(usual);
+    if (row.duration_ns <= 0 || !(usual > 0)) continue;
+    taken_ns += static_cast<double>(row.duration_ns);
+    usual_ns += to.usual_duration_ns();
+  }
+  if (usual_ns > 0) reply->set_slowdown(taken_ns / usual_ns);
   return absl::OkStatus();
 }
 
