@@ -59,7 +59,8 @@ absl::StatusOr<std::unique_ptr<Database>> OpenDatabase(const std::string& path,
   SEQPOINT_ASSIGN_OR_RETURN(std::unique_ptr<Database> database, Database::Open(path, vfs));
   struct stat file;
   if (stat(path.c_str(), &file) == 0 && file.st_size <= kCheckedAtOpenBytes) {
-    SEQPOINT_ASSIGN_OR_RETURN(std::string check, database->Text("PRAGMA quick_check(1)"));
+    SEQPOINT_ASSIGN_OR_RETURN(std::string check,
+                              database->First<std::string>("PRAGMA quick_check(1)"));
     if (check != "ok") {
       return absl::DataLossError(
           absl::StrCat("store ", path, " is damaged: ", absl::StrReplaceAll(check, {{"\n", "; "}}),

@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "absl/strings/str_cat.h"
-#include "daemon/base/status_macros.h"
 
 namespace seqpoint {
 namespace {
@@ -107,20 +106,6 @@ absl::StatusOr<Statement> Database::Prepare(std::string_view sql) {
   statement.database_ = this;
   statement.statement_.reset(raw);
   return statement;
-}
-
-absl::StatusOr<int64_t> Database::Int(std::string_view sql) {
-  SEQPOINT_ASSIGN_OR_RETURN(Statement statement, Prepare(sql));
-  int64_t value = statement.Next() ? statement.Int() : 0;
-  if (!statement.status().ok()) return statement.status();
-  return value;
-}
-
-absl::StatusOr<std::string> Database::Text(std::string_view sql) {
-  SEQPOINT_ASSIGN_OR_RETURN(Statement statement, Prepare(sql));
-  std::string text = statement.Next() ? statement.Text() : std::string();
-  if (!statement.status().ok()) return statement.status();
-  return text;
 }
 
 void Database::Rollback() {

@@ -15,6 +15,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "daemon/base/status_macros.h"
 
 namespace seqpoint {
 
@@ -86,8 +87,16 @@ class Database {
   // Statements without a result, separated by semicolons.
   absl::Status Exec(const std::string& sql);
   absl::StatusOr<Statement> Prepare(std::string_view sql);
-  absl::StatusOr<int64_t> Int(std::string_view sql);  // the first column of the first row
-  absl::StatusOr<std::string> Text(std::string_view sql);
+  // The first column of the first row; 0 or empty when there is no row.
+  template <typename Column>
+  absl::StatusOr<Column> First(std::string_view sql) {
+    SEQPOINT_ASSIGN_OR_RETURN(Statement statement, Prepare(sql));
+    Column value{};
+    if (statement.Next()) statement.Read(&value);
+    if (!statement.status().ok()) return statement.status();
+    return value;
+  }
+  absl::StatusOr<int64_t> Int(std::string_view sql) { return First<int64_t>(sql); }
   // Ends an open transaction without its effects; does nothing when there is none.
   void Rollback();
 
