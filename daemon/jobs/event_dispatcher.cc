@@ -138,7 +138,6 @@ class EventDispatcher {
     feature.set_state(static_cast<v1::FeatureState>(event.state + 1));
     feature.set_code(static_cast<int32_t>(event.code));
     feature.set_message(CleanTextAfter(event, payload));
-    job_.OnFeature(process_, static_cast<abi::Feature>(event.feature));
     changes_.Mark(Change::kDescription);
     return true;
   }

@@ -27,7 +27,6 @@ class JobEvents {
   // A configuration was measured in iteration `number`; `complete`: all values are numbers.
   virtual void OnCounters(Process& process, const abi::CountersEvent& event, uint64_t number,
                           bool complete, std::vector<double> values) = 0;
-  virtual void OnFeature(Process& process, abi::Feature feature) = 0;
   virtual void OnRank(Process& process, const abi::RankEvent& event) = 0;
   virtual void OnChip(Process& process) = 0;  // its GPU's chip became known
   // The library has CUPTI again. `from`: the iteration in which it left CUPTI to the holder.

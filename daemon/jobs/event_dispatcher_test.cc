@@ -16,7 +16,6 @@ class FakeJob : public JobEvents {
                   std::vector<double>) override {
     counted.emplace_back(number, complete);
   }
-  void OnFeature(Process&, abi::Feature) override { said += " feature"; }
   void OnRank(Process&, const abi::RankEvent& event) override { rank = event.rank; }
   void OnChip(Process& process) override { said += process.state.chip(); }
   void OnStoodDown(const abi::StandDownEvent&, const std::string& holder, uint64_t from,

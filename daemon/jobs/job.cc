@@ -235,10 +235,6 @@ void Job::OnCounters(Process& process, const abi::CountersEvent& event, uint64_t
   changes_.Mark(Change::kRoofline);
 }
 
-void Job::OnFeature(Process&, abi::Feature feature) {
-  if (feature == abi::Feature::kBatches) matching_.Restart();
-}
-
 void Job::OnRank(Process& process, const abi::RankEvent& event) {
   SetHelloField("world_size", event.world_size, process.row.text);
   ranks_.SetWorldSize(event.world_size);

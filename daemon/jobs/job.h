@@ -249,7 +249,6 @@ class Job final : private JobEvents {
   void OnName(Process& process, const abi::NameEvent& event, std::string text) override;
   void OnCounters(Process& process, const abi::CountersEvent& event, uint64_t number, bool complete,
                   std::vector<double> values) override;
-  void OnFeature(Process& process, abi::Feature feature) override;
   void OnRank(Process& process, const abi::RankEvent& event) override;
   void OnChip(Process& process) override;
   void OnStoodDown(const abi::StandDownEvent& event, const std::string& holder, uint64_t from,

@@ -89,7 +89,7 @@ JobState Job::SaveState() const {
   if (rule_) EncodeRule(*rule_, state.mutable_rule());
   if (former_rule_) EncodeRule(*former_rule_, state.mutable_former_rule());
   for (const auto& [id, process] : processes_) {
-    *state.add_processes() = process->Save();
+    (*state.mutable_processes())[id] = process->Save();
   }
   *state.mutable_metrics() = metrics_.choice().state();
   *state.mutable_orders() = orders_.state();
@@ -159,12 +159,9 @@ absl::Status Job::Restore(const std::vector<StateRow>& states,
   for (const StoredProcess& stored : processes) {
     Process& process = processes_.Add(std::make_unique<Process>(stored.row));
     for (const NameRow& name : stored.names) process.SetName(name.name_id, name.text);
-    const auto saved = std::find_if(state.processes().begin(), state.processes().end(),
-                                    [&](const ProcessState& candidate) {
-                                      return candidate.process_id() == stored.row.process_id;
-                                    });
+    const auto saved = state.processes().find(stored.row.process_id);
     if (saved != state.processes().end()) {
-      process.Load(*saved, rule());
+      process.Load(saved->second, rule());
     } else {
       process.StartLearning(0, rule());
     }

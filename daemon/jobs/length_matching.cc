@@ -218,14 +218,14 @@ LengthMap LengthMatching::map() const {
 }
 
 LengthMatching::Outcome LengthMatching::Apply(EngineHorizons horizons, const RunShape& shape) {
-  applied_ranks_ = {shape.working_ranks, shape.world_size};
+  applied_to_ = {shape.working_ranks, shape.world_size, shape.batches};
   state_.set_applied(true);
   return {.horizons = std::move(horizons), .looked = true};
 }
 
 LengthMatching::Outcome LengthMatching::Match(const RunShape& shape,
                                               const ObservedLengths& observed, const Run& run) {
-  if (applied_ranks_ != std::pair(shape.working_ranks, shape.world_size)) Restart();
+  if (applied_to_ != std::tuple(shape.working_ranks, shape.world_size, shape.batches)) Restart();
   if (horizon_.kind() == v1::Horizon::KIND_UNKNOWN) {
     if (state_.applied()) return {};
     return Apply({Horizon::Unknown(), Horizon::Unknown()}, shape);

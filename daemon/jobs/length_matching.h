@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <utility>
 
 #include "absl/status/statusor.h"
@@ -80,8 +81,8 @@ class LengthMatching {
 
   v1::Horizon horizon_;
   MatchingState state_;
-  // Ranks with iterations and world size when the horizon was applied.
-  std::pair<int64_t, int64_t> applied_ranks_ = {0, 0};
+  // Ranks with iterations, world size and batches of an iteration when the horizon was applied.
+  std::tuple<int64_t, int64_t, uint32_t> applied_to_ = {0, 0, 0};
   int64_t next_match_ = 0;  // iterations at which the match is sought next
 };
 

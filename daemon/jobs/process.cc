@@ -55,7 +55,6 @@ void AddSampled(const SampledState& from, SampledState* to) {
 }
 
 Process::Process(ProcessRow row) : row(std::move(row)) {
-  state.set_process_id(this->row.process_id);
   state.set_level(static_cast<int32_t>(abi::Level::kLearn));
   state.mutable_watched_calls()->Resize(kLevels, 0);
   state.mutable_watching_ns()->Resize(kLevels, 0);
