@@ -1,4 +1,4 @@
-// What a job knows of its single kernels, for the roofline: the measurements of each length and
+// The measurements of a job's single kernels, for the roofline: those of each length and
 // configuration.
 //
 // Threading: none of its own. Ownership: values.
@@ -45,7 +45,7 @@ class RooflineMeasurements {
   // Lengths are others from now on.
   void Clear() { state_.Clear(); }
 
-  // What is still to be measured, each once: of the lengths that have measurements already, then of
+  // The measurements that are missing, each once: of the lengths that have some already, then of
   // those SeqPoints that stand for most iterations. `configs`: those that can be collected.
   std::vector<PlanEntry> Plan(const std::vector<uint32_t>& configs,
                               std::vector<SeqPointInfo> points) const;

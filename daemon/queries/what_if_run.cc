@@ -23,8 +23,8 @@ namespace {
 using whatif::Outcome;
 
 constexpr int kMostListedKernels = 20;
-// What the judge found the times of changed runs to be off where no other term of the interval
-// tells (docs/using/whatif-accuracy.md): root mean square, of the time after.
+// The error of changed runs' times that no other term of the interval tells, as judged
+// (docs/using/whatif-accuracy.md): root mean square, of the time after.
 constexpr double kUnexplained = 0.0028;
 
 }  // namespace
