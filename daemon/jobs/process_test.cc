@@ -45,6 +45,8 @@ void Complete(ProcessState& state) {
   state.mutable_watched_calls()->Resize(4, 3);
   state.mutable_watching_ns()->Resize(4, 4);
   (*state.mutable_features())[3].set_name("counters");
+  (*state.mutable_measurements()->mutable_without_iteration())[5].add_measurements()->set_set(9);
+  (*state.mutable_measurements()->mutable_without_measurement())[6].set_sample(60);
   state.clear_learning();
 }
 
