@@ -5,8 +5,8 @@
 #include <filesystem>
 #include <string>
 
-#include "daemon/trace/trace_test_util.h"
 #include "tests/support/shared_traces.h"
+#include "tests/support/small_trace.h"
 #include "tests/support/trace_file.h"
 
 namespace seqpoint::iterations {

@@ -10,9 +10,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "daemon/queries/project_playlist.h"
-#include "daemon/queries/test_epoch.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/support/recorded_epoch.h"
 #include "tests/support/temp_folder.h"
 
 namespace seqpoint::queries {

@@ -8,10 +8,10 @@
 
 #include "daemon/seqpoint/engine_state.h"
 #include "daemon/seqpoint/engine_state.pb.h"
-#include "daemon/seqpoint/engine_test_runs.h"
-#include "daemon/seqpoint/estimates_for_test.h"
 #include "google/protobuf/message.h"
 #include "gtest/gtest.h"
+#include "tests/support/engine_runs.h"
+#include "tests/support/estimates.h"
 
 namespace seqpoint {
 namespace {

@@ -4,8 +4,8 @@
 #include <cmath>
 #include <random>
 
-#include "daemon/seqpoint/estimates_for_test.h"
 #include "gtest/gtest.h"
+#include "tests/support/estimates.h"
 
 namespace seqpoint {
 namespace {

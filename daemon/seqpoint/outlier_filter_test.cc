@@ -8,10 +8,10 @@
 #include <set>
 #include <tuple>
 
-#include "daemon/seqpoint/engine_test_runs.h"
-#include "daemon/seqpoint/estimates_for_test.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/support/engine_runs.h"
+#include "tests/support/estimates.h"
 
 namespace seqpoint {
 namespace {

@@ -9,9 +9,9 @@
 
 #include "daemon/seqpoint/engine.h"
 #include "daemon/seqpoint/engine_codec.h"
-#include "daemon/seqpoint/estimates_for_test.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/support/estimates.h"
 
 namespace seqpoint {
 namespace {

@@ -4,12 +4,12 @@
 #include <map>
 
 #include "absl/strings/str_cat.h"
-#include "daemon/service/test_daemon.h"
 #include "daemon/traces/trace_reader.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "injection/abi/control.h"
 #include "injection/abi/records.h"
+#include "tests/support/daemon_in_process.h"
 
 namespace seqpoint::service {
 namespace {

@@ -9,10 +9,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
-#include "daemon/service/test_daemon.h"
 #include "daemon/store/sqlite.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/support/daemon_in_process.h"
 
 namespace seqpoint::service {
 namespace {

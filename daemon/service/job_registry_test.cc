@@ -5,9 +5,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "daemon/service/test_daemon.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/support/daemon_in_process.h"
 
 namespace seqpoint::service {
 namespace {

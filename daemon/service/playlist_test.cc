@@ -3,10 +3,10 @@
 #include <map>
 
 #include "absl/strings/match.h"
-#include "daemon/queries/test_epoch.h"
-#include "daemon/service/test_daemon.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/support/daemon_in_process.h"
+#include "tests/support/recorded_epoch.h"
 
 namespace seqpoint::service {
 namespace {

@@ -7,8 +7,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
-#include "daemon/service/test_daemon.h"
 #include "gtest/gtest.h"
+#include "tests/support/daemon_in_process.h"
 
 namespace seqpoint::service {
 namespace {

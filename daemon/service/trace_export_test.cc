@@ -9,11 +9,11 @@
 #include "daemon/trace/marks.h"
 #include "daemon/traces/chrome_writer.h"
 #include "daemon/traces/trace_reader.h"
-#include "daemon/whatif/graph_test_util.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "injection/abi/control.h"
 #include "injection/abi/records.h"
+#include "tests/support/small_graph.h"
 #include "tests/support/temp_folder.h"
 
 namespace seqpoint::service {

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "daemon/trace/trace_test_util.h"
+#include "tests/support/small_trace.h"
 
 namespace seqpoint::trace {
 namespace {

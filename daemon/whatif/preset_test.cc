@@ -8,11 +8,11 @@
 #include <string>
 #include <vector>
 
-#include "daemon/whatif/graph_test_util.h"
 #include "daemon/whatif/language/parser.h"
 #include "daemon/whatif/language/printer.h"
 #include "daemon/whatif/preset_files.h"
 #include "daemon/whatif/replay.h"
+#include "tests/support/small_graph.h"
 
 namespace seqpoint::whatif {
 namespace {

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "daemon/whatif/graph_test_util.h"
 #include "daemon/whatif/replay.h"
+#include "tests/support/small_graph.h"
 
 namespace seqpoint::whatif {
 namespace {

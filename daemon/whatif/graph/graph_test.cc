@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "daemon/trace/correlations.h"
-#include "daemon/whatif/graph_test_util.h"
 #include "daemon/whatif/replay.h"
+#include "tests/support/small_graph.h"
 
 namespace seqpoint::whatif {
 namespace {

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "daemon/whatif/graph.h"
-#include "daemon/whatif/graph_test_util.h"
+#include "tests/support/small_graph.h"
 
 namespace seqpoint::whatif {
 namespace {

@@ -10,11 +10,11 @@
 #include <tuple>
 #include <vector>
 
-#include "daemon/whatif/graph_test_util.h"
 #include "daemon/whatif/language/parser.h"
 #include "daemon/whatif/preset.h"
 #include "daemon/whatif/replay.h"
 #include "daemon/whatif/transform/transform.h"
+#include "tests/support/small_graph.h"
 
 namespace seqpoint::whatif {
 namespace {

@@ -5,9 +5,9 @@
 
 #include <string>
 
-#include "daemon/whatif/graph_test_util.h"
 #include "daemon/whatif/language/parser.h"
 #include "daemon/whatif/replay.h"
+#include "tests/support/small_graph.h"
 
 namespace seqpoint::whatif {
 namespace {

@@ -6,9 +6,9 @@
 #include <random>
 #include <set>
 
-#include "daemon/seqpoint/estimates_for_test.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/support/estimates.h"
 
 namespace seqpoint {
 namespace {

@@ -1,6 +1,6 @@
 // A daemon of its own folder, for tests; and what a store has of jobs that are over.
-#ifndef DAEMON_SERVICE_TEST_DAEMON_H_
-#define DAEMON_SERVICE_TEST_DAEMON_H_
+#ifndef TESTS_SUPPORT_DAEMON_IN_PROCESS_H_
+#define TESTS_SUPPORT_DAEMON_IN_PROCESS_H_
 
 #include <sys/types.h>
 
@@ -92,4 +92,4 @@ class DaemonTest : public ::testing::Test {
 
 }  // namespace seqpoint::service
 
-#endif  // DAEMON_SERVICE_TEST_DAEMON_H_
+#endif  // TESTS_SUPPORT_DAEMON_IN_PROCESS_H_

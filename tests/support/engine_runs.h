@@ -1,6 +1,6 @@
 // Runs with a known truth, for tests of the engine and its parts.
-#ifndef DAEMON_SEQPOINT_ENGINE_TEST_RUNS_H_
-#define DAEMON_SEQPOINT_ENGINE_TEST_RUNS_H_
+#ifndef TESTS_SUPPORT_ENGINE_RUNS_H_
+#define TESTS_SUPPORT_ENGINE_RUNS_H_
 
 #include <cmath>
 #include <cstdint>
@@ -132,4 +132,4 @@ struct Counters {
 
 }  // namespace seqpoint
 
-#endif  // DAEMON_SEQPOINT_ENGINE_TEST_RUNS_H_
+#endif  // TESTS_SUPPORT_ENGINE_RUNS_H_

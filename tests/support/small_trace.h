@@ -5,8 +5,8 @@
 //   IterationMarks marks = FindMarks(t.trace());
 //
 // Threading: none. Ownership: values.
-#ifndef DAEMON_TRACE_TRACE_TEST_UTIL_H_
-#define DAEMON_TRACE_TRACE_TEST_UTIL_H_
+#ifndef TESTS_SUPPORT_SMALL_TRACE_H_
+#define TESTS_SUPPORT_SMALL_TRACE_H_
 
 #include <algorithm>
 #include <cmath>
@@ -87,4 +87,4 @@ class TestTrace {
 
 }  // namespace seqpoint::trace
 
-#endif  // DAEMON_TRACE_TRACE_TEST_UTIL_H_
+#endif  // TESTS_SUPPORT_SMALL_TRACE_H_

@@ -1,6 +1,6 @@
 // Questions that several tests ask of a selection or an estimate.
-#ifndef DAEMON_SEQPOINT_ESTIMATES_FOR_TEST_H_
-#define DAEMON_SEQPOINT_ESTIMATES_FOR_TEST_H_
+#ifndef TESTS_SUPPORT_ESTIMATES_H_
+#define TESTS_SUPPORT_ESTIMATES_H_
 
 #include <algorithm>
 #include <numeric>
@@ -41,4 +41,4 @@ inline bool Same(const Selection& a, const Selection& b) {
 
 }  // namespace seqpoint
 
-#endif  // DAEMON_SEQPOINT_ESTIMATES_FOR_TEST_H_
+#endif  // TESTS_SUPPORT_ESTIMATES_H_

@@ -1,6 +1,6 @@
 // A run for tests of playlists.
-#ifndef DAEMON_QUERIES_TEST_EPOCH_H_
-#define DAEMON_QUERIES_TEST_EPOCH_H_
+#ifndef TESTS_SUPPORT_RECORDED_EPOCH_H_
+#define TESTS_SUPPORT_RECORDED_EPOCH_H_
 
 #include <algorithm>
 #include <cmath>
@@ -50,4 +50,4 @@ inline jobs::RunEngine EngineOf(const Epoch& run) {
 
 }  // namespace seqpoint::queries
 
-#endif  // DAEMON_QUERIES_TEST_EPOCH_H_
+#endif  // TESTS_SUPPORT_RECORDED_EPOCH_H_

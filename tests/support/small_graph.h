@@ -1,21 +1,21 @@
-// Small traces for tests (daemon/trace/trace_test_util.h), and the graphs of them:
+// Small traces for tests (tests/support/small_trace.h), and the graphs of them:
 //
 //   TestTrace t;
 //   t.Launch(0, 5, "gemm", 10, 30);  // called at [0, 5), the kernel runs at [10, 30)
 //   Graph graph = t.Graph();
 //
 // Threading: none. Ownership: values.
-#ifndef DAEMON_WHATIF_GRAPH_TEST_UTIL_H_
-#define DAEMON_WHATIF_GRAPH_TEST_UTIL_H_
+#ifndef TESTS_SUPPORT_SMALL_GRAPH_H_
+#define TESTS_SUPPORT_SMALL_GRAPH_H_
 
 #include <gtest/gtest.h>
 
 #include <string>
 #include <vector>
 
-#include "daemon/trace/trace_test_util.h"
 #include "daemon/whatif/graph.h"
 #include "daemon/whatif/replay.h"
+#include "tests/support/small_trace.h"
 
 namespace seqpoint::whatif {
 
@@ -55,4 +55,4 @@ inline double EndUs(const Graph& graph) {
 
 }  // namespace seqpoint::whatif
 
-#endif  // DAEMON_WHATIF_GRAPH_TEST_UTIL_H_
+#endif  // TESTS_SUPPORT_SMALL_GRAPH_H_
