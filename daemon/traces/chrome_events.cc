@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <utility>
 
 #include "daemon/traces/json_text.h"
 
@@ -69,6 +70,16 @@ simdjson::error_code Dimensions(simdjson::ondemand::value value, uint32_t out[3]
     if (i < 3) out[i++] = Clamp<uint32_t>(Positive(token));
   }
   return simdjson::SUCCESS;
+}
+
+// The member of an event that a table names for a key; null: none.
+template <typename Event, typename Table>
+std::string_view* FieldOf(Event* event, simdjson::ondemand::raw_json_string key,
+                          const Table& table) {
+  for (const auto& [name, member] : table) {
+    if (key.raw()[0] == name[0] && key == name) return &(event->*member);
+  }
+  return nullptr;
 }
 
 }  // namespace
@@ -146,6 +157,10 @@ bool ChromeEvents::SkipByHead(std::string_view element) {
 }
 
 bool ChromeEvents::Parse(std::string_view element, Event* event) {
+  static constexpr std::pair<std::string_view, std::string_view Event::*> kFields[] = {
+      {"dur", &Event::duration}, {"id", &Event::id}, {"pid", &Event::process},
+      {"tid", &Event::thread},   {"ts", &Event::ts},
+  };
   *event = Event();
   simdjson::ondemand::document document;
   simdjson::ondemand::object fields;
@@ -158,52 +173,27 @@ bool ChromeEvents::Parse(std::string_view element, Event* event) {
     if (field.key().get(key)) return false;
     simdjson::ondemand::value value = field.value();
     bool failed = false;
-    switch (key.raw()[0]) {
-      case 'a':
-        if (key == "args") {
-          simdjson::ondemand::object arguments;
-          const bool wanted =
-              (event->category != Category::kOperator || operators_) &&
-              (event->category != Category::kAnnotation || event->name.starts_with(kStepName));
-          if (wanted && !value.get(arguments)) {
-            failed = ParseArguments(arguments, event) != simdjson::SUCCESS;
-          }
-        }
-        break;
-      case 'c':
-        if (key == "cat") {
-          std::string_view text;
-          if (!value.get(text)) event->category = CategoryOf(text);
-        }
-        break;
-      case 'd':
-        if (key == "dur") event->duration = value.raw_json_token();
-        break;
-      case 'i':
-        if (key == "id") event->id = value.raw_json_token();
-        break;
-      case 'n':
-        if (key == "name") {
-          simdjson::ondemand::json_type type;
-          if (value.type().get(type)) return false;
-          if (type == simdjson::ondemand::json_type::string) failed = value.get(event->name);
-        }
-        break;
-      case 'p':
-        if (key == "ph") {
-          std::string_view text;
-          failed = value.get(text);
-          event->phase = text.empty() ? '\0' : text[0];
-        } else if (key == "pid") {
-          event->process = value.raw_json_token();
-        }
-        break;
-      case 't':
-        if (key == "tid") event->thread = value.raw_json_token();
-        if (key == "ts") event->ts = value.raw_json_token();
-        break;
-      default:
-        break;
+    if (key == "args") {
+      simdjson::ondemand::object arguments;
+      const bool wanted =
+          (event->category != Category::kOperator || operators_) &&
+          (event->category != Category::kAnnotation || event->name.starts_with(kStepName));
+      if (wanted && !value.get(arguments)) {
+        failed = ParseArguments(arguments, event) != simdjson::SUCCESS;
+      }
+    } else if (key == "cat") {
+      std::string_view text;
+      if (!value.get(text)) event->category = CategoryOf(text);
+    } else if (key == "name") {
+      simdjson::ondemand::json_type type;
+      if (value.type().get(type)) return false;
+      if (type == simdjson::ondemand::json_type::string) failed = value.get(event->name);
+    } else if (key == "ph") {
+      std::string_view text;
+      failed = value.get(text);
+      event->phase = text.empty() ? '\0' : text[0];
+    } else if (std::string_view* out = FieldOf(event, key, kFields)) {
+      *out = value.raw_json_token();
     }
     if (failed) return false;
   }
@@ -218,71 +208,49 @@ bool ChromeEvents::Parse(std::string_view element, Event* event) {
 
 simdjson::error_code ChromeEvents::ParseArguments(simdjson::ondemand::object arguments,
                                                   Event* event) {
+  static constexpr std::pair<std::string_view, std::string_view Event::*> kArguments[] = {
+      {"In msg nelems", &Event::elements},
+      {"Record function id", &Event::record_function},
+      {"bytes", &Event::bytes},
+      {"correlation", &Event::correlation},
+      {"device", &Event::device},
+      {"dtype", &Event::element_type},
+      {"kind", &Event::kind},
+      {"stream", &Event::stream},
+      {"wait_on_cuda_event_record_corr_id", &Event::wait_record},
+      {"wait_on_stream", &Event::wait_stream},
+  };
+  // For an event without the usual argument. Before "Record function id" there was, Kineto's own
+  // number was the same in some releases.
+  static constexpr std::pair<std::string_view, std::string_view Event::*> kInstead[] = {
+      {"External id", &Event::record_function},
+      {"correlation id", &Event::correlation},
+  };
   for (auto field : arguments) {
     simdjson::ondemand::raw_json_string key;
     if (const auto error = field.key().get(key)) return error;
     simdjson::ondemand::value value = field.value();
-    std::string_view* out = nullptr;
-    switch (key.raw()[0]) {
-      case 'E':
-        // Before "Record function id" there was, Kineto's own number was the same in some releases.
-        if (key == "External id" && event->record_function.empty()) out = &event->record_function;
-        break;
-      case 'I':
-        if (key == "In msg nelems") out = &event->elements;
-        break;
-      case 'b':
-        if (key == "bytes") out = &event->bytes;
-        if (key == "block") {
-          if (const auto error = Dimensions(value, event->block)) return error;
-        }
-        break;
-      case 'c':
-        if (key == "correlation") out = &event->correlation;
-        if (key == "correlation id" && event->correlation.empty()) out = &event->correlation;
-        break;
-      case 'd':
-        if (key == "device") out = &event->device;
-        if (key == "dtype") out = &event->element_type;
-        break;
-      case 'g':
-        if (key == "graph") event->graph = true;
-        if (key == "grid") {
-          if (const auto error = Dimensions(value, event->grid)) return error;
-        }
-        break;
-      case 'k':
-        if (key == "kind") out = &event->kind;
-        break;
-      case 'l':
-        if (key == "lengths") {
-          simdjson::ondemand::array lengths;
-          if (const auto error = value.get(lengths)) return error;
-          if (const auto error = lengths.raw_json().get(event->lengths)) return error;
-        }
-        break;
-      case 'n':
-        if (key == "name" && value.get(event->argument_name)) event->argument_name = {};
-        break;
-      case 'p':
-        if (key == "pageable") {
-          event->pageable = std::string_view(value.raw_json_token()).starts_with("true");
-        }
-        break;
-      case 'R':
-        if (key == "Record function id") out = &event->record_function;
-        break;
-      case 's':
-        if (key == "stream") out = &event->stream;
-        break;
-      case 'w':
-        if (key == "wait_on_stream") out = &event->wait_stream;
-        if (key == "wait_on_cuda_event_record_corr_id") out = &event->wait_record;
-        break;
-      default:
-        break;
+    simdjson::error_code error = simdjson::SUCCESS;
+    if (key == "block") {
+      error = Dimensions(value, event->block);
+    } else if (key == "grid") {
+      error = Dimensions(value, event->grid);
+    } else if (key == "graph") {
+      event->graph = true;
+    } else if (key == "lengths") {
+      simdjson::ondemand::array lengths;
+      error = value.get(lengths);
+      if (!error) error = lengths.raw_json().get(event->lengths);
+    } else if (key == "name") {
+      if (value.get(event->argument_name)) event->argument_name = {};
+    } else if (key == "pageable") {
+      event->pageable = std::string_view(value.raw_json_token()).starts_with("true");
+    } else if (std::string_view* out = FieldOf(event, key, kArguments)) {
+      *out = value.raw_json_token();
+    } else if (out = FieldOf(event, key, kInstead); out != nullptr && out->empty()) {
+      *out = value.raw_json_token();
     }
-    if (out != nullptr) *out = value.raw_json_token();
+    if (error) return error;
   }
   return simdjson::SUCCESS;
 }
