@@ -1,6 +1,7 @@
 #include "daemon/traces/activity_csv.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 
 #include "absl/strings/ascii.h"
@@ -21,19 +22,8 @@ uint64_t Bytes(std::string_view text) {
   const size_t unit = std::min(text.find_first_not_of("0123456789."), text.size());
   double value = 0;
   if (!absl::SimpleAtod(absl::string_view(text.data(), unit), &value)) return 0;
-  switch (unit < text.size() ? text[unit] : 'B') {
-    case 'G':
-      value *= 1 << 30;
-      break;
-    case 'M':
-      value *= 1 << 20;
-      break;
-    case 'K':
-      value *= 1 << 10;
-      break;
-    default:
-      break;
-  }
+  const size_t power = std::string_view("BKMG").find(unit < text.size() ? text[unit] : 'B');
+  if (power != std::string_view::npos) value = std::ldexp(value, static_cast<int>(10 * power));
   return value < 1e18 ? static_cast<uint64_t>(value) : 0;
 }
 
