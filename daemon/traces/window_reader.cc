@@ -1,6 +1,8 @@
 #include "daemon/traces/window_reader.h"
 
 #include <algorithm>
+#include <iterator>
+#include <utility>
 
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
@@ -16,32 +18,25 @@ using trace::WorkKind;
 constexpr uint16_t kStreamSynchronize = 3;  // CUpti_ActivitySynchronizationType
 
 // The driver's call that an operation stands for.
-const char* CallName(Op op, bool blocks) {
-  switch (op) {
-    case Op::kLaunch:
-      return "cuLaunchKernel";
-    case Op::kGraphLaunch:
-      return "cuGraphLaunch";
-    case Op::kCopyH2D:
-    case Op::kCopyD2H:
-    case Op::kCopyD2D:
-    case Op::kCopyOther:
-      return blocks ? "cuMemcpy" : "cuMemcpyAsync";
-    case Op::kMemset:
-      return blocks ? "cuMemset" : "cuMemsetAsync";
-    case Op::kStreamSync:
-      return "cuStreamSynchronize";
-    case Op::kEventSync:
-      return "cuEventSynchronize";
-    case Op::kContextSync:
-      return "cuCtxSynchronize";
-    case Op::kEventRecord:
-      return "cuEventRecord";
-    case Op::kStreamWait:
-      return "cuStreamWaitEvent";
-    default:
-      return "driver call";
-  }
+std::string CallName(Op op, bool blocks) {
+  static constexpr std::pair<Op, const char*> kNames[] = {
+      {Op::kLaunch, "cuLaunchKernel"},
+      {Op::kGraphLaunch, "cuGraphLaunch"},
+      {Op::kCopyH2D, "cuMemcpy"},
+      {Op::kCopyD2H, "cuMemcpy"},
+      {Op::kCopyD2D, "cuMemcpy"},
+      {Op::kCopyOther, "cuMemcpy"},
+      {Op::kMemset, "cuMemset"},
+      {Op::kStreamSync, "cuStreamSynchronize"},
+      {Op::kEventSync, "cuEventSynchronize"},
+      {Op::kContextSync, "cuCtxSynchronize"},
+      {Op::kEventRecord, "cuEventRecord"},
+      {Op::kStreamWait, "cuStreamWaitEvent"},
+  };
+  const auto* const named = std::ranges::find(kNames, op, &std::pair<Op, const char*>::first);
+  if (named == std::end(kNames)) return "driver call";
+  const std::string_view name = named->second;
+  return absl::StrCat(named->second, blocks || !name.starts_with("cuMem") ? "" : "Async");
 }
 
 WorkKind CopyKind(uint8_t kind) {
@@ -115,14 +110,17 @@ uint32_t WindowReader::NameOf(uint32_t name_id) const {
 
 void WindowReader::Add(const abi::DataRecord& record) {
   trace::Work work;
+  const auto place = [&](const auto& in) {
+    work.start_ns = static_cast<int64_t>(in.start_ns);
+    work.end_ns = static_cast<int64_t>(in.end_ns);
+    work.correlation = in.correlation_id;
+    work.stream = builder_.Stream(in.device, in.stream);
+  };
   switch (static_cast<abi::DataType>(record.type)) {
     case abi::DataType::kKernel: {
       const abi::KernelRecord& in = record.kernel;
-      work.start_ns = static_cast<int64_t>(in.start_ns);
-      work.end_ns = static_cast<int64_t>(in.end_ns);
-      work.correlation = in.correlation_id;
+      place(in);
       work.name = NameOf(in.name_id);
-      work.stream = builder_.Stream(in.device, in.stream);
       work.grid[0] = in.grid_x;
       work.grid[1] = in.grid_y;
       work.grid[2] = in.grid_z;
@@ -136,23 +134,17 @@ void WindowReader::Add(const abi::DataRecord& record) {
     case abi::DataType::kMemset: {
       const abi::CopyRecord& in = record.copy;
       const bool memset = record.type == static_cast<uint16_t>(abi::DataType::kMemset);
-      work.start_ns = static_cast<int64_t>(in.start_ns);
-      work.end_ns = static_cast<int64_t>(in.end_ns);
-      work.correlation = in.correlation_id;
+      place(in);
       work.bytes = in.bytes;
       work.kind = memset ? WorkKind::kMemset : CopyKind(in.kind);
       work.name = builder_.Name(memset ? "Memset" : CopyName(work.kind));
-      work.stream = builder_.Stream(in.device, in.stream);
       work.pageable = true;  // not recorded; the times show whether its call waited for it
       break;
     }
     case abi::DataType::kGraph: {
       const abi::GraphRecord& in = record.graph;
-      work.start_ns = static_cast<int64_t>(in.start_ns);
-      work.end_ns = static_cast<int64_t>(in.end_ns);
-      work.correlation = in.correlation_id;
+      place(in);
       work.name = builder_.Name(absl::StrCat("graph ", in.graph_id));
-      work.stream = builder_.Stream(in.device, in.stream);
       work.kind = WorkKind::kGraph;
       break;
     }
