@@ -16,8 +16,8 @@
 #include <thread>
 
 #include "daemon/ingest/inject_server.h"
-#include "daemon/ingest/ring_test_util.h"
 #include "injection/ring/connection.h"
+#include "tests/support/served_ring.h"
 #include "tests/support/temp_folder.h"
 
 namespace seqpoint::ingest {

@@ -13,7 +13,7 @@
 #include <thread>
 
 #include "daemon/ingest/control_writer.h"
-#include "daemon/ingest/ring_test_util.h"
+#include "tests/support/served_ring.h"
 
 namespace seqpoint::ingest {
 namespace {

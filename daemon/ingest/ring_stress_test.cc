@@ -11,7 +11,7 @@
 
 #include "daemon/ingest/control_writer.h"
 #include "daemon/ingest/ring_reader.h"
-#include "daemon/ingest/ring_test_util.h"
+#include "tests/support/served_ring.h"
 
 namespace seqpoint::ingest {
 namespace {

@@ -2,10 +2,10 @@
 #include <string>
 #include <vector>
 
-#include "daemon/jobs/job_test_util.h"
 #include "daemon/queries/project.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/support/job_fixture.h"
 
 namespace seqpoint::jobs {
 namespace {

@@ -3,9 +3,9 @@
 #include <memory>
 #include <string>
 
-#include "daemon/jobs/job_test_util.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/support/job_fixture.h"
 
 namespace seqpoint::jobs {
 namespace {

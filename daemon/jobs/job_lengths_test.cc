@@ -5,9 +5,9 @@
 #include <utility>
 
 #include "daemon/base/horizon.h"
-#include "daemon/jobs/job_test_util.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/support/job_fixture.h"
 
 namespace seqpoint::jobs {
 namespace {

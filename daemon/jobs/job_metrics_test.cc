@@ -6,10 +6,10 @@
 #include <utility>
 #include <vector>
 
-#include "daemon/jobs/job_test_util.h"
 #include "daemon/queries/counters.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/support/job_fixture.h"
 
 namespace seqpoint::jobs {
 namespace {

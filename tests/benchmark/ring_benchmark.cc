@@ -24,8 +24,8 @@
 #include <vector>
 
 #include "daemon/ingest/ring_reader.h"
-#include "daemon/ingest/ring_test_util.h"
 #include "injection/ring/writer.h"
+#include "tests/support/served_ring.h"
 #ifdef SEQPOINT_RING_RIVAL
 #include "tests/benchmark/ring_rival.h"
 #endif

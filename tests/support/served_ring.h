@@ -1,7 +1,7 @@
-// What the tests of this folder, the fuzz target and the benchmarks share: records that carry a
-// number, and a sink that checks order and keeps what it gets.
-#ifndef SEQPOINT_DAEMON_INGEST_RING_TEST_UTIL_H_
-#define SEQPOINT_DAEMON_INGEST_RING_TEST_UTIL_H_
+// Tests, the fuzz target and benchmarks of the ring share this: records that carry a number, and a
+// sink that checks order and keeps what it gets.
+#ifndef TESTS_SUPPORT_SERVED_RING_H_
+#define TESTS_SUPPORT_SERVED_RING_H_
 
 #include <cstdint>
 #include <cstring>
@@ -78,4 +78,4 @@ class CollectingSink : public RingSink {
 
 }  // namespace seqpoint::ingest
 
-#endif  // SEQPOINT_DAEMON_INGEST_RING_TEST_UTIL_H_
+#endif  // TESTS_SUPPORT_SERVED_RING_H_

@@ -1,7 +1,7 @@
-// What the tests of Job share: a training process as the daemon sees it (FakeProcess), what the
-// store would hold (FakeStore), and questions as the daemon asks them.
-#ifndef DAEMON_JOBS_JOB_TEST_UTIL_H_
-#define DAEMON_JOBS_JOB_TEST_UTIL_H_
+// Tests of Job share this: a training process as the daemon sees it (FakeProcess), what the store
+// would hold (FakeStore), and questions as the daemon asks them.
+#ifndef TESTS_SUPPORT_JOB_FIXTURE_H_
+#define TESTS_SUPPORT_JOB_FIXTURE_H_
 
 #include <algorithm>
 #include <cstdint>
@@ -629,4 +629,4 @@ class FakeStore {
 
 }  // namespace seqpoint::jobs
 
-#endif  // DAEMON_JOBS_JOB_TEST_UTIL_H_
+#endif  // TESTS_SUPPORT_JOB_FIXTURE_H_
