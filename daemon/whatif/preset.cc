@@ -97,7 +97,6 @@ absl::StatusOr<Parameter> ParseParameter(absl::string_view declared, absl::strin
     SEQPOINT_ASSIGN_OR_RETURN(const Amount::Term quantity, ParseQuantity(value));
     parameter.unit = quantity.unit;
   }
-  parameter.time = parameter.unit == Unit::kTime;
   if (value.empty()) return parameter;
   SEQPOINT_RETURN_IF_ERROR(Give(value, &parameter));
   return parameter;
@@ -168,7 +167,7 @@ absl::StatusOr<Preset> ParsePreset(std::string_view name, std::string_view text)
         preset.unfit.push_back({*std::move(selection), ""});
         continue;
       }
-      if (key == "needs" && !std::exchange(needs, true)) preset.needs = *selection;
+      needs |= key == "needs";
       preset.requirements.push_back({key == "needs", *std::move(selection), ""});
     } else if (key.substr(0, 6) == "param ") {
       absl::StatusOr<Parameter> parameter = ParseParameter(key.substr(6), value);

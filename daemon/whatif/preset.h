@@ -28,10 +28,9 @@ namespace seqpoint::whatif {
 struct Parameter {
   std::string name;
   std::optional<double> value;  // the default; none: it has to be given
-  bool time = false;            // nanoseconds
   std::string meaning;
-  Unit unit = Unit::kNumber;
-  bool is_text = false;  // an expression that names match; `text` is the default
+  Unit unit = Unit::kNumber;  // a time is in nanoseconds
+  bool is_text = false;       // an expression that names match; `text` is the default
   std::optional<std::string> text;
 };
 
@@ -57,8 +56,6 @@ struct Preset {
   // Standard deviation of the errors of judged answers, as a share of the time after; 0: none was
   // judged.
   double off_by = 0;
-  // The preset makes no sense without these tasks: the first of the requirements.
-  Selection needs;
   std::vector<Requirement> requirements;
   std::vector<Doubt> unfit;
   std::vector<Parameter> parameters;
