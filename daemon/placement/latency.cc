@@ -3,53 +3,25 @@
 #include <algorithm>
 #include <functional>
 #include <limits>
-#include <numeric>
 
 #include "daemon/placement/components.h"
 
 namespace seqpoint::placement {
 namespace {
 
-// A graph of operators, as lists in one array.
-struct Lists {
-  std::vector<int> begin, item;
+// For each operator others, in the order of the edges.
+using Lists = std::vector<std::vector<int>>;
 
-  struct Range {
-    const int* first;
-    const int* last;
-    const int* begin() const { return first; }
-    const int* end() const { return last; }
-  };
-  Range operator[](int v) const { return {item.data() + begin[v], item.data() + begin[v + 1]}; }
-};
-
-template <typename From, typename To>
-Lists ListEdges(const Problem& problem, const From& from, const To& to) {
-  Lists lists;
-  lists.begin.assign(problem.operators.size() + 1, 0);
-  lists.item.resize(problem.edges.size());
-  for (const Edge& edge : problem.edges) ++lists.begin[from(edge) + 1];
-  std::partial_sum(lists.begin.begin(), lists.begin.end(), lists.begin.begin());
-  std::vector<int> next(lists.begin.begin(), lists.begin.end() - 1);
-  for (const Edge& edge : problem.edges) lists.item[next[from(edge)]++] = to(edge);
+Lists ListEdges(const Problem& problem, int Edge::*from, int Edge::*to) {
+  Lists lists(problem.operators.size());
+  for (const Edge& edge : problem.edges) lists[edge.*from].push_back(edge.*to);
   return lists;
-}
-
-Lists ConsumersOf(const Problem& problem) {
-  return ListEdges(
-      problem, [](const Edge& edge) { return edge.from; },
-      [](const Edge& edge) { return edge.to; });
-}
-Lists ProducersOf(const Problem& problem) {
-  return ListEdges(
-      problem, [](const Edge& edge) { return edge.to; },
-      [](const Edge& edge) { return edge.from; });
 }
 
 std::vector<int> InOrder(const Problem& problem, const Lists& consumers, const Lists& producers) {
   std::vector<int> order, missing;
   for (size_t v = 0; v < problem.operators.size(); ++v) {
-    missing.push_back(static_cast<int>(producers[v].end() - producers[v].begin()));
+    missing.push_back(static_cast<int>(producers[v].size()));
     if (missing.back() == 0) order.push_back(static_cast<int>(v));
   }
   for (size_t i = 0; i < order.size(); ++i) {
@@ -66,8 +38,8 @@ struct Graph {
       : problem(p),
         classes(g),
         contiguous(one_piece),
-        consumers(ConsumersOf(p)),
-        producers(ProducersOf(p)),
+        consumers(ListEdges(p, &Edge::from, &Edge::to)),
+        producers(ListEdges(p, &Edge::to, &Edge::from)),
         order(InOrder(p, consumers, producers)) {
     for (const Operator& op : p.operators) {
       unit += p.accelerators > 0 ? op.accelerator_time : op.cpu_time;
