@@ -132,12 +132,13 @@ struct Starts {
       }
     }
   }
-  // Whether both iterations have GPU work, and ByCpu: whether both have calls.
-  bool ByGpu(size_t i) const {
-    return i + 1 < gpu.size() && gpu[i].index != kNone && gpu[i + 1].index != kNone;
-  }
-  bool ByCpu(size_t i) const {
-    return i + 1 < cpu.size() && cpu[i].index != kNone && cpu[i + 1].index != kNone;
+  // `gpu` where this iteration and the next one have GPU work, else `cpu` where both have calls;
+  // null: neither. `i` is not the last iteration.
+  const std::vector<Task>* By(size_t i) const {
+    for (const std::vector<Task>* by : {&gpu, &cpu}) {
+      if ((*by)[i].index != kNone && (*by)[i + 1].index != kNone) return by;
+    }
+    return nullptr;
   }
   // For the last iteration.
   int64_t First(size_t i) const { return std::min(gpu[i].at_ns, cpu[i].at_ns); }
@@ -165,10 +166,8 @@ std::vector<int64_t> IterationDurations(const Graph& graph, const RankTimeline& 
   for (size_t i = 0; i < durations.size(); ++i) {
     if (i + 1 == durations.size()) {
       if (starts.First(i) != kUnset) durations[i] = starts.end_ns - starts.First(i);
-    } else if (starts.ByGpu(i)) {
-      durations[i] = starts.gpu[i + 1].at_ns - starts.gpu[i].at_ns;
-    } else if (starts.ByCpu(i)) {
-      durations[i] = starts.cpu[i + 1].at_ns - starts.cpu[i].at_ns;
+    } else if (const auto* by = starts.By(i)) {
+      durations[i] = (*by)[i + 1].at_ns - (*by)[i].at_ns;
     }
   }
   return durations;
@@ -229,12 +228,9 @@ std::vector<Shares> IterationPaths(const Graph& graph, const RankTimeline& timel
       const Last last = LastOf(timeline);
       if (starts.First(i) == kUnset || last.task == kNone) continue;
       walk.Back(last.gpu, last.task, last.end_ns, starts.First(i), &paths[i]);
-    } else if (starts.ByGpu(i)) {
-      walk.Back(true, starts.gpu[i + 1].index, starts.gpu[i + 1].at_ns, starts.gpu[i].at_ns,
-                &paths[i]);
-    } else if (starts.ByCpu(i)) {
-      walk.Back(false, starts.cpu[i + 1].index, starts.cpu[i + 1].at_ns, starts.cpu[i].at_ns,
-                &paths[i]);
+    } else if (const auto* by = starts.By(i)) {
+      const Starts::Task& next = (*by)[i + 1];
+      walk.Back(by == &starts.gpu, next.index, next.at_ns, (*by)[i].at_ns, &paths[i]);
     }
   }
   return paths;
