@@ -103,11 +103,8 @@ void CpuThreads::Run(const ReplayEvent& event) {
     }
     out.cpu_end_ns[t] = now_ns = end_ns;
     ++position;
-    if (!rank.threads_after_cpu.empty()) {
-      if (const auto it = rank.threads_after_cpu.find(t); it != rank.threads_after_cpu.end()) {
-        for (const uint32_t thread : it->second) state_.Wake(event.rank, thread, end_ns);
-        rank.threads_after_cpu.erase(it);
-      }
+    for (const uint32_t thread : TakeWaiters(t, &rank.threads_after_cpu)) {
+      state_.Wake(event.rank, thread, end_ns);
     }
   }
 }

@@ -165,27 +165,13 @@ void GpuLanes::End(uint32_t r, uint32_t g, int64_t end_ns) {
   LaneState& lane = rank.lanes[rank.graph->gpu[g].lane];
   rank.out->gpu_end_ns[g] = end_ns;
   lane.free_by = g;
-  if (!rank.threads_after_gpu.empty()) {
-    if (const auto it = rank.threads_after_gpu.find(g); it != rank.threads_after_gpu.end()) {
-      for (const uint32_t thread : it->second) state_.Wake(r, thread, kNotRun);
-      rank.threads_after_gpu.erase(it);
-    }
+  for (const uint32_t thread : TakeWaiters(g, &rank.threads_after_gpu)) {
+    state_.Wake(r, thread, kNotRun);
   }
-  if (!rank.prioritized_after_gpu.empty()) {
-    if (const auto it = rank.prioritized_after_gpu.find(g);
-        it != rank.prioritized_after_gpu.end()) {
-      const std::vector<uint32_t> tasks = std::move(it->second);
-      rank.prioritized_after_gpu.erase(it);
-      for (const uint32_t task : tasks) EnqueueByPriority(r, task);
-    }
+  for (const uint32_t task : TakeWaiters(g, &rank.prioritized_after_gpu)) {
+    EnqueueByPriority(r, task);
   }
-  if (!rank.lanes_after_gpu.empty()) {
-    if (const auto it = rank.lanes_after_gpu.find(g); it != rank.lanes_after_gpu.end()) {
-      const std::vector<uint32_t> lanes = std::move(it->second);
-      rank.lanes_after_gpu.erase(it);
-      for (const uint32_t q : lanes) Advance(r, q);
-    }
-  }
+  for (const uint32_t q : TakeWaiters(g, &rank.lanes_after_gpu)) Advance(r, q);
 }
 
 // Continues a lane that waited.

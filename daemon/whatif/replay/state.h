@@ -50,6 +50,16 @@ struct LaneState {
   std::vector<uint32_t> waits;  // tasks that the next launch has to follow
 };
 
+// What goes on after a task, by the task.
+using Waiters = absl::flat_hash_map<uint32_t, std::vector<uint32_t>>;
+
+// Removes those that wait for a task, and answers them.
+inline std::vector<uint32_t> TakeWaiters(uint32_t task, Waiters* waiters) {
+  if (waiters->empty()) return {};
+  auto taken = waiters->extract(task);
+  return taken ? std::move(taken.mapped()) : std::vector<uint32_t>();
+}
+
 struct RankState {
   const Graph* graph = nullptr;
   RankTimeline* out = nullptr;
@@ -59,10 +69,7 @@ struct RankState {
   std::vector<int64_t> ready_ns;              // of a GPU task: by its launch
   std::vector<std::vector<uint32_t>> events;  // GPU tasks that an event stands for
   // Lanes, tasks and threads that go on when a task is over.
-  absl::flat_hash_map<uint32_t, std::vector<uint32_t>> lanes_after_gpu;
-  absl::flat_hash_map<uint32_t, std::vector<uint32_t>> prioritized_after_gpu;
-  absl::flat_hash_map<uint32_t, std::vector<uint32_t>> threads_after_gpu;
-  absl::flat_hash_map<uint32_t, std::vector<uint32_t>> threads_after_cpu;
+  Waiters lanes_after_gpu, prioritized_after_gpu, threads_after_gpu, threads_after_cpu;
 };
 
 struct ReplayState {
