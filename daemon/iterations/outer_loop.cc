@@ -4,13 +4,13 @@
 #include <cmath>
 
 #include "daemon/base/statistics.h"
+#include "daemon/iterations/log_window.h"
 
 namespace seqpoint::iterations {
 namespace {
 
 using abi::CallRecord;
 using abi::Op;
-using Positions = absl::Span<const uint32_t>;
 
 // A learning rate or a loss scale is one number; a batch has more bytes.
 constexpr uint64_t kNumberBytes = 8;
@@ -104,25 +104,18 @@ bool Alternate(const std::vector<double>& between) {
 // Whether each is at the end, or at another fixed place, of a batch. Evaluation and noise may
 // differ.
 bool OncePerBatch(const std::vector<Group>& read, const std::vector<Group>& batches) {
-  std::vector<size_t> behind, before;  // loop iterations since the last batch, and to the next one
+  // Loop iterations since the last batch, and to the next one.
+  std::vector<uint32_t> behind, before;
   for (const Group& group : read) {
     const auto next = std::partition_point(batches.begin(), batches.end(), [&](const Group& batch) {
       return batch.iteration < group.iteration;
     });
     if (next == batches.begin() || next == batches.end()) continue;
-    before.push_back(next->iteration - group.iteration);
-    behind.push_back(group.iteration - std::prev(next)->iteration);
+    before.push_back(static_cast<uint32_t>(next->iteration - group.iteration));
+    behind.push_back(static_cast<uint32_t>(group.iteration - std::prev(next)->iteration));
   }
-  const auto fixed = [](std::vector<size_t>& places) {
-    if (places.empty()) return true;
-    std::sort(places.begin(), places.end());
-    size_t most = 0;
-    for (auto it = places.begin(); it != places.end();) {
-      const auto end = std::upper_bound(it, places.end(), *it);
-      most = std::max(most, static_cast<size_t>(end - it));
-      it = end;
-    }
-    return most * 5 >= places.size() * 4;
+  const auto fixed = [](const std::vector<uint32_t>& places) {
+    return places.empty() || Mode(places).second >= 0.8;
   };
   return fixed(before) || fixed(behind);
 }
