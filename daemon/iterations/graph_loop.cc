@@ -49,7 +49,6 @@ bool FindGraphIterations(const KernelGroup& group, LogWindow* log_window, Loop* 
     return false;
   }
   const auto best = std::max_element(period.start_scores.begin(), period.start_scores.end());
-  loop->start_score = *best;
   loop->start_margin = *best;
   for (auto it = period.start_scores.begin(); it != period.start_scores.end(); ++it) {
     if (it != best) loop->start_margin = std::min(loop->start_margin, *best - *it);

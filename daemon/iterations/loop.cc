@@ -71,7 +71,6 @@ std::optional<Loop> FindLoop(const LaunchLog& stream, const Occurrences& occurre
     for (size_t i = 0; i < places.size(); ++i) {
       if (i != best) second = std::max(second, places[i].score);
     }
-    loop.start_score = places[best].score;
     loop.start_margin = places[best].score - second;
     loop.evidence = absl::StrJoin(places[best].words, ", ");
     for (size_t i = 0; i < places.size(); ++i) {

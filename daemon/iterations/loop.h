@@ -73,7 +73,6 @@ struct Loop {
   // other launches.
   uint32_t graph_period = 0;
   bool graph_period_unsure = false;
-  double start_score = 0;          // of the chosen start
   double start_margin = 0;         // by which the next best place scores less
   std::string evidence;            // for people
   std::vector<StartPlace> places;  // all with evidence for or against, in cyclic order
