@@ -385,7 +385,8 @@ SearchResult SearchLatency(const Problem& problem, const ClassGraph& graph, bool
 }
 
 double LatencyBound(const Problem& problem) {
-  const Lists consumers = ConsumersOf(problem), producers = ProducersOf(problem);
+  const Lists consumers = ListEdges(problem, &Edge::from, &Edge::to);
+  const Lists producers = ListEdges(problem, &Edge::to, &Edge::from);
   const std::vector<int> order = InOrder(problem, consumers, producers);
   const double bytes = problem.memory_limit() * problem.accelerators;
   std::vector<double> end(problem.operators.size());
