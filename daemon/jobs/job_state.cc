@@ -139,7 +139,10 @@ absl::Status Job::Restore(const std::vector<StateRow>& states,
   const absl::Status status = engines_.Load(states, state.engines());
   if (!status.ok()) return refuse("engine", status.message());
   observed_.Refresh(engines_.work().current(), true);
-  if (!kernels_.Load(states)) return refuse("kernels", "damaged");
+  if (!kernels_.Load(states) ||
+      engines_.work().MeasuredSums(kKernelTimeSet).size() > kernels_.names().size()) {
+    return refuse("kernels", "damaged");
+  }
   if (state.has_metrics()) {
     auto metrics = MetricChoice::Restore(state.metrics());
     if (!metrics.ok()) return refuse(kJobPart, metrics.status().message());
