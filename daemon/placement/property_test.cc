@@ -93,18 +93,31 @@ struct Best {
   double latency = kInfinity;  // of one sample, in one piece (two in training) per accelerator
 };
 
+// Devices of a kind are alike: one placement is judged for all that differ by their numbers alone.
+bool IsNumberedInOrder(const Problem& problem, const Placement& placement) {
+  int next_accelerator = 0, next_cpu = problem.accelerators;
+  for (int device : placement) {
+    int& next = device < problem.accelerators ? next_accelerator : next_cpu;
+    if (device > next) return false;
+    if (device == next) ++next;
+  }
+  return true;
+}
+
 Best OfAllPlacements(const Problem& problem) {
   Best best;
   std::vector<int> pieces;
   for (const Operator& op : problem.operators) pieces.push_back(op.backward);
   Placement placement(problem.operators.size(), 0);
-  while (true) {
+  const auto judge = [&] {
     const Judgement judgement = Judge(problem, placement);
-    if (judgement.violations.empty()) {
-      best.any = std::min(best.any, judgement.max_load);
-      if (judgement.contiguous) best.contiguous = std::min(best.contiguous, judgement.max_load);
-      best.latency = std::min(best.latency, Latency(problem, placement, &pieces));
-    }
+    if (!judgement.violations.empty()) return;
+    best.any = std::min(best.any, judgement.max_load);
+    if (judgement.contiguous) best.contiguous = std::min(best.contiguous, judgement.max_load);
+    best.latency = std::min(best.latency, Latency(problem, placement, &pieces));
+  };
+  while (true) {
+    if (IsNumberedInOrder(problem, placement)) judge();
     size_t i = 0;
     while (i < placement.size() && ++placement[i] == problem.devices()) placement[i++] = 0;
     if (i == placement.size()) return best;
