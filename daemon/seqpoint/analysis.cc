@@ -452,7 +452,7 @@ Stationarity CheckStationarity(const RunLog& log, absl::Span<const KeyTimes> by_
   // The variance of the level of parts that differ by chance alone is estimated with an error, too:
   // a chi-square of as many degrees of freedom as there are blocks.
   const double variance = DriftVariance(trace, curve, std::sqrt(square / n));
-  const double chance = square / n * std::sqrt(2 * static_cast<double>(trace.blocks().size())) / n;
+  const double chance = square / n * std::sqrt(2 * static_cast<double>(trace.blocks.size())) / n;
   result.drift = variance > kBeyondChance * chance ? std::sqrt(variance) : 0;
   result.moving = EstimateKeyDrift(trace, curve, m2 / n).moving();
   return result;

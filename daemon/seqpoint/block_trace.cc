@@ -13,53 +13,53 @@ void BlockTrace::Block::Add(const Block& other) {
 }
 
 void BlockTrace::Add(uint64_t iteration, absl::Span<const Key> keys, double time_ns) {
-  if (open_.count == 0 && blocks_.empty()) origin_ = keys.front();
+  if (open.count == 0 && blocks.empty()) origin = keys.front();
   // Blocks of very different sizes would be as many times taken for as much of the run.
   const auto count = static_cast<double>(keys.size());
-  if (count > block_size_) Widen(count);
+  if (count > block_size) Widen(count);
   for (const Key& key : keys) {
-    const double x = static_cast<double>(key.first) - static_cast<double>(origin_.first);
-    const double y = static_cast<double>(key.second) - static_cast<double>(origin_.second);
+    const double x = static_cast<double>(key.first) - static_cast<double>(origin.first);
+    const double y = static_cast<double>(key.second) - static_cast<double>(origin.second);
     const Terms terms = QuadraticTerms({x, y});
-    for (int t = 0; t < kTerms; ++t) open_.terms[t] += terms[t];
+    for (int t = 0; t < kTerms; ++t) open.terms[t] += terms[t];
   }
-  open_.count += count;
-  open_.time_ns += time_ns;
-  open_.last = std::max(open_.last, iteration);
+  open.count += count;
+  open.time_ns += time_ns;
+  open.last = std::max(open.last, iteration);
   Push();
 }
 
 // The open block, once it is full.
 void BlockTrace::Push() {
-  if (open_.count < block_size_) return;
-  blocks_.push_back(open_);
-  open_ = {};
-  if (blocks_.size() < kMaxBlocks) return;
+  if (open.count < block_size) return;
+  blocks.push_back(open);
+  open = {};
+  if (blocks.size() < kMaxBlocks) return;
   for (int b = 0; b < kMaxBlocks / 2; ++b) {
-    Block merged = blocks_[2 * b];
-    merged.Add(blocks_[2 * b + 1]);
-    blocks_[b] = merged;
+    Block merged = blocks[2 * b];
+    merged.Add(blocks[2 * b + 1]);
+    blocks[b] = merged;
   }
-  blocks_.resize(kMaxBlocks / 2);
-  block_size_ *= 2;
+  blocks.resize(kMaxBlocks / 2);
+  block_size *= 2;
 }
 
 // Blocks of at least `size` iterations from here on, and of those so far.
 void BlockTrace::Widen(double size) {
-  block_size_ = size;
-  const Block open = std::exchange(open_, {});
-  for (const Block& block : std::exchange(blocks_, {})) {
-    open_.Add(block);
+  block_size = size;
+  const Block unfinished = std::exchange(open, {});
+  for (const Block& block : std::exchange(blocks, {})) {
+    open.Add(block);
     Push();
   }
-  open_.Add(open);
+  open.Add(unfinished);
   Push();
 }
 
 Terms BlockTrace::TermsOf(const Block& block, const KeyScale& s) const {
   // Terms of the shifted and scaled key from those of the key relative to the origin.
-  const double dx = static_cast<double>(origin_.first) - s.centre[0];
-  const double dy = s.two_dimensional ? static_cast<double>(origin_.second) - s.centre[1] : 0;
+  const double dx = static_cast<double>(origin.first) - s.centre[0];
+  const double dy = s.two_dimensional ? static_cast<double>(origin.second) - s.centre[1] : 0;
   const double ux = s.unit[0], uy = s.unit[1];
   const Terms& b = block.terms;
   const double n = b[0], x = b[1], xx = b[2];
@@ -76,14 +76,6 @@ Terms BlockTrace::TermsOf(const Block& block, const KeyScale& s) const {
 
 double BlockTrace::Expected(const Block& block, const Quadratic& curve) const {
   return curve.OfTerms(TermsOf(block, curve.scale));
-}
-
-void BlockTrace::Restore(const Key& origin, double block_size, const Block& open,
-                         std::vector<Block> blocks) {
-  origin_ = origin;
-  block_size_ = block_size;
-  open_ = open;
-  blocks_ = std::move(blocks);
 }
 
 }  // namespace seqpoint

@@ -17,8 +17,7 @@
 
 namespace seqpoint {
 
-class BlockTrace {
- public:
+struct BlockTrace {
   static constexpr int kMaxBlocks = 64;
   struct Block {
     void Add(const Block& other);
@@ -35,26 +34,19 @@ class BlockTrace {
   // Iterations that took `time_ns` together; `iteration` is the last of them.
   void Add(uint64_t iteration, absl::Span<const Key> keys, double time_ns);
 
-  absl::Span<const Block> blocks() const { return blocks_; }  // complete ones, oldest first
   // Sum of the quadratic terms over a block.
   Terms TermsOf(const Block& block, const KeyScale& scale) const;
   // Sum of `curve` over a block.
   double Expected(const Block& block, const Quadratic& curve) const;
 
-  // For the engine's state.
-  const Key& origin() const { return origin_; }
-  const Block& open() const { return open_; }
-  double block_size() const { return block_size_; }
-  void Restore(const Key& origin, double block_size, const Block& open, std::vector<Block> blocks);
+  Key origin;  // the first key: differences to it keep the sums of squares exact
+  double block_size = 4;
+  Block open;
+  std::vector<Block> blocks;  // complete ones, oldest first
 
  private:
   void Push();
   void Widen(double size);
-
-  Key origin_;  // the first key: differences to it keep the sums of squares exact
-  double block_size_ = 4;
-  Block open_;
-  std::vector<Block> blocks_;
 };
 
 }  // namespace seqpoint

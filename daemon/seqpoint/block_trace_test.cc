@@ -22,9 +22,9 @@ TEST(BlockTraceTest, KeepsSumsInBoundedMemory) {
     trace.Add(i, {length}, 100.0 * static_cast<double>(length));
     total += 100.0 * static_cast<double>(length);
   }
-  EXPECT_LT(trace.blocks().size(), static_cast<size_t>(BlockTrace::kMaxBlocks));
-  double time = trace.open().time_ns, expected = trace.Expected(trace.open(), TimesLength(100));
-  for (const BlockTrace::Block& block : trace.blocks()) {
+  EXPECT_LT(trace.blocks.size(), static_cast<size_t>(BlockTrace::kMaxBlocks));
+  double time = trace.open.time_ns, expected = trace.Expected(trace.open, TimesLength(100));
+  for (const BlockTrace::Block& block : trace.blocks) {
     time += block.time_ns;
     expected += trace.Expected(block, TimesLength(100));
   }
@@ -36,7 +36,7 @@ TEST(BlockTraceTest, ALongStretchMakesAllBlocksLong) {
   BlockTrace trace;
   for (uint64_t i = 0; i < 40; ++i) trace.Add(i, {10}, 1000);
   trace.Add(139, std::vector<Key>(100, Key{10}), 1e5);
-  for (const BlockTrace::Block& block : trace.blocks()) EXPECT_GE(block.count, 100);
+  for (const BlockTrace::Block& block : trace.blocks) EXPECT_GE(block.count, 100);
 }
 
 TEST(DriftEstimateTest, SortedLengthsDriftAndShuffledOnesDoNot) {

@@ -90,10 +90,11 @@ std::vector<Normal> ProjectDrift(const BlockTrace& trace, const Quadratic& curve
   const double run = past + rest;
   std::vector<double> at, level;
   double mean = 0, block_size = 0;
-  const size_t together = trace.blocks().size() > kMostDriftBlocks ? 2 : 1;
-  for (size_t b = 0; b + together <= trace.blocks().size(); b += together) {
+  const absl::Span<const BlockTrace::Block> blocks = trace.blocks;
+  const size_t together = blocks.size() > kMostDriftBlocks ? 2 : 1;
+  for (size_t b = 0; b + together <= blocks.size(); b += together) {
     double expected = 0, time = 0;
-    for (const BlockTrace::Block& block : trace.blocks().subspan(b, together)) {
+    for (const BlockTrace::Block& block : blocks.subspan(b, together)) {
       expected += trace.Expected(block, curve);
       time += block.time_ns;
       block_size += block.count;
@@ -175,7 +176,7 @@ std::vector<Normal> ProjectDrift(const BlockTrace& trace, const Quadratic& curve
 }
 
 Level DriftAt(const BlockTrace& trace, const Quadratic& curve, uint64_t iteration) {
-  const auto blocks = trace.blocks();
+  const absl::Span<const BlockTrace::Block> blocks = trace.blocks;
   if (blocks.empty()) return {};
   double time = 0, expected = 0;
   for (const BlockTrace::Block& b : blocks) {
@@ -202,12 +203,12 @@ Level DriftAt(const BlockTrace& trace, const Quadratic& curve, uint64_t iteratio
 
 double DriftVariance(const BlockTrace& trace, const Quadratic& curve, double noise) {
   double count = 0, time = 0, expected = 0, square = 0;
-  for (const BlockTrace::Block& b : trace.blocks()) {
+  for (const BlockTrace::Block& b : trace.blocks) {
     time += b.time_ns;
     expected += trace.Expected(b, curve);
   }
   if (!(expected > 0)) return 0;
-  for (const BlockTrace::Block& b : trace.blocks()) {
+  for (const BlockTrace::Block& b : trace.blocks) {
     const double here = trace.Expected(b, curve);
     if (!(here > 0)) continue;
     count += b.count;

@@ -82,13 +82,13 @@ DriftEstimate EstimateOf(absl::Span<const BlockTrace::Block> blocks,
 
 DriftEstimate EstimateKeyDrift(const BlockTrace& trace, const Quadratic& curve, double variance) {
   return EstimateOf(
-      trace.blocks(),
-      [&](const BlockTrace::Block& b) { return trace.Expected(b, curve) / b.count; }, variance);
+      trace.blocks, [&](const BlockTrace::Block& b) { return trace.Expected(b, curve) / b.count; },
+      variance);
 }
 
 DriftEstimate EstimateTimeDrift(const BlockTrace& trace, double variance) {
   return EstimateOf(
-      trace.blocks(), [](const BlockTrace::Block& b) { return b.time_ns / b.count; }, variance);
+      trace.blocks, [](const BlockTrace::Block& b) { return b.time_ns / b.count; }, variance);
 }
 
 }  // namespace seqpoint

@@ -280,23 +280,11 @@ void Visit(Io& io, BlockTrace::Block& value, Message* message) {
 }
 
 template <typename Io, typename Message>
-void Visit(Io& io, BlockTrace& trace, Message* message) {
-  struct {
-    Key origin;
-    double block_size;
-    BlockTrace::Block open;
-    std::vector<BlockTrace::Block> blocks;
-  } value = {trace.origin(),
-             trace.block_size(),
-             trace.open(),
-             {trace.blocks().begin(), trace.blocks().end()}};
+void Visit(Io& io, BlockTrace& value, Message* message) {
   SEQPOINT_FIELDS(origin, block_size, open, blocks);
   io.Require(value.block_size >= 1 && value.blocks.size() < BlockTrace::kMaxBlocks);
   for (const BlockTrace::Block& block : value.blocks) {
     io.Require(block.count >= 1 && block.time_ns >= 0);
-  }
-  if constexpr (Io::kReads) {
-    trace.Restore(value.origin, value.block_size, value.open, std::move(value.blocks));
   }
 }
 

@@ -431,8 +431,8 @@ TimeModel TimeModel::OfSums(const BlockTrace& times, const KeyScale& scale, cons
     for (double& term : sum.terms) term /= block.count;
     sums.push_back(sum);
   };
-  for (const BlockTrace::Block& block : times.blocks()) add(block);
-  add(times.open());
+  for (const BlockTrace::Block& block : times.blocks) add(block);
+  add(times.open);
   if (sums.empty()) return model;
   model.known = model.of_sums = true;
   model.timed = ran;

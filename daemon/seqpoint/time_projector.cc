@@ -170,7 +170,7 @@ Projection ProjectIterations(const EngineState& state, const FittedModel& fitted
   for (const KeyTime& t : state.filter.pending) {
     if (!state.log.keys.LengthUnknown(t.key)) waiting.Add(0, t.key, t.time_ns);
   }
-  const bool young = !fitted.time.of_sums && state.filter.trace.blocks().empty();
+  const bool young = !fitted.time.of_sums && state.filter.trace.blocks.empty();
   const BlockTrace& trace = young ? waiting : DriftTrace(state, fitted.time);
   const double noise = young ? fitted.time.noise : DriftNoise(state, fitted.time);
   bool drifting = false;  // it is most of the error
