@@ -60,6 +60,17 @@ double WeightedMedian(std::vector<std::pair<double, double>>& values, double tot
   return begin != end ? begin->first : 0;
 }
 
+// The least share of the lowest key's cost that `key` has; 1 where it is not below.
+double LeastShareBelow(const Key& lowest, const Key& key) {
+  double ratio = 1;
+  const auto shorten = [&](int64_t low, int64_t value) {
+    if (value < low) ratio = std::min(ratio, static_cast<double>(value) / static_cast<double>(low));
+  };
+  shorten(lowest.first, key.first);
+  shorten(lowest.second, key.second);
+  return ratio * ratio;
+}
+
 }  // namespace
 
 KeyScale KeyScale::Of(absl::Span<const Key> keys, absl::Span<const double> mass) {
@@ -136,16 +147,6 @@ Quadratic Quadratic::Fit(absl::Span<const Key> keys, absl::Span<const double> va
     for (double& t : trust) t = t > bound ? bound / t : 1;
   }
   return fit;
-}
-
-double LeastShareBelow(const Key& lowest, const Key& key) {
-  double ratio = 1;
-  const auto shorten = [&](int64_t low, int64_t value) {
-    if (value < low) ratio = std::min(ratio, static_cast<double>(value) / static_cast<double>(low));
-  };
-  shorten(lowest.first, key.first);
-  shorten(lowest.second, key.second);
-  return ratio * ratio;
 }
 
 double BoundedBelow(const Quadratic& curve, const Key& lowest, const Key& key) {
@@ -410,10 +411,6 @@ double CostCurve::ValueAt(const Point& point, double scale) const {
     h += c.weights[i] * Covariance(c, point, row, points_[i].point, rows_[i]);
   }
   return scale * (ratio_ + norm_ * h);
-}
-
-double CostCurve::noise() const {
-  return components_.empty() ? 0 : norm_ * components_.front().noise;
 }
 
 }  // namespace seqpoint

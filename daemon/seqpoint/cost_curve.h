@@ -89,9 +89,7 @@ struct CurveSum {
 
 // Below the lowest key that was seen, in each dimension, a parabola through the others is no guide.
 // A shorter iteration costs at most what the lowest does, and hardly less than falls with the
-// square of its length: that share of it, 1 where `key` is not below.
-double LeastShareBelow(const Key& lowest, const Key& key);
-// The curve, within these bounds.
+// square of its length: the curve, within these bounds.
 double BoundedBelow(const Quadratic& curve, const Key& lowest, const Key& key);
 // Where `key` is far below: a value evenly between these bounds, `doubts` times as uncertain, for a
 // statistic that is `ratio` times the curve.
@@ -126,9 +124,6 @@ class CostCurve {
 
   // Logarithm of the probability of the data, up to a constant for the same number of points.
   double log_evidence() const { return log_evidence_; }
-
-  // The most probable noise of one observation, relative to its scale.
-  double noise() const;
 
  private:
   static constexpr int kColumns = kTerms + 1;
