@@ -1,4 +1,4 @@
-// Order statistics of a few values.
+// Order statistics of a few values, and moments of many.
 //
 // Threading: free functions. Ownership: values.
 #ifndef DAEMON_BASE_STATISTICS_H_
@@ -35,6 +35,21 @@ inline double MedianDeviation(const std::vector<double>& values, double median) 
   for (const double value : values) deviations.push_back(std::abs(value - median));
   return 1.4826 * Median(std::move(deviations));
 }
+
+// Mean and variance of values that come one by one; 0 without any.
+struct Moments {
+  double count = 0, sum = 0, squares = 0;
+
+  void Add(double value) {
+    count += 1;
+    sum += value;
+    squares += value * value;
+  }
+  double Mean() const { return count > 0 ? sum / count : 0; }
+  double Variance() const {
+    return count > 0 ? std::max(0.0, squares / count - Mean() * Mean()) : 0;
+  }
+};
 
 }  // namespace seqpoint
 

@@ -9,6 +9,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
+#include "daemon/base/statistics.h"
 #include "daemon/seqpoint/drift_estimate.h"
 #include "daemon/seqpoint/outliers.h"
 #include "daemon/seqpoint/time_model.h"
@@ -247,22 +248,15 @@ void SetFirstsApart(CleanLog& clean) {
   const std::vector<KeyTimes> others = OthersOf(clean, left_out);
   if (others.empty()) return;
   const Quadratic curve = CurveOfOthers(others, {});
-  struct Moments {
-    double count = 0, sum = 0, squares = 0;
-    double mean() const { return sum / count; }
-    double error_square() const { return std::max(0.0, squares / count - mean() * mean()) / count; }
-  } moments[2];
+  Moments moments[2];
   for (size_t i = 0; i < n; ++i) {
     if (clean.apart[i]) continue;
-    const double residual = clean.log.times[i] / curve(clean.log.keys[i]) - 1;
-    Moments& m = moments[first[i]];
-    m.count += 1;
-    m.sum += residual;
-    m.squares += residual * residual;
+    moments[first[i]].Add(clean.log.times[i] / curve(clean.log.keys[i]) - 1);
   }
   if (moments[1].count < kFewestFirsts || moments[0].count < kFewestOthers) return;
-  const double more = moments[1].mean() - moments[0].mean();
-  const double chance = std::sqrt(moments[0].error_square() + moments[1].error_square());
+  const double more = moments[1].Mean() - moments[0].Mean();
+  const double chance = std::sqrt(moments[0].Variance() / moments[0].count +
+                                  moments[1].Variance() / moments[1].count);
   if (more < std::max(kCostlyFirst, kCostlyDeviations * chance)) return;
   clean.first_share = more;
   for (size_t i = 0; i < n; ++i) {
@@ -274,30 +268,24 @@ void SetFirstsApart(CleanLog& clean) {
 
 // Iterations that are apart count with what their length takes in others, or by the curve.
 void GroupOthers(CleanLog& clean) {
-  std::vector<KeyTimes> others = OthersOf(clean, clean.apart);
+  const std::vector<KeyTimes> others = OthersOf(clean, clean.apart);
   const double noise = PooledNoise(others);
   const Quadratic curve = CurveOfOthers(others, {});
   std::map<Key, double> count;
   for (size_t i = 0; i < clean.log.size(); ++i) {
     if (clean.apart[i]) count[clean.log.keys[i]] += 1;
   }
-  size_t at = 0;
-  const auto take = [&](const Key& below) {
-    while (at < others.size() && others[at].key < below) clean.by_key.push_back(others[at++]);
-  };
+  std::map<Key, KeyTimes> by_key;
+  for (const KeyTimes& g : others) by_key[g.key] = g;
   for (const auto& [key, apart] : count) {
-    take(key);
-    const bool known = at < others.size() && others[at].key == key;
-    KeyTimes entry = known ? others[at++] : KeyTimes{key, 0, curve(key), 0};
+    KeyTimes& entry = by_key.try_emplace(key, KeyTimes{key, 0, curve(key), 0}).first->second;
     // The mean stays, and so does the noise of one.
     entry.m2 = entry.count > 0 ? entry.m2 * (entry.count + apart) / entry.count
                                : apart * std::pow(noise * entry.mean, 2);
     entry.count += apart;
     clean.excess -= apart * entry.mean;
-    clean.by_key.push_back(entry);
   }
-  clean.by_key.insert(clean.by_key.end(), others.begin() + static_cast<ptrdiff_t>(at),
-                      others.end());
+  for (const auto& [key, entry] : by_key) clean.by_key.push_back(entry);
   for (size_t i = 0; i < clean.log.size(); ++i) {
     if (clean.apart[i]) clean.excess += clean.log.times[i];
   }

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "absl/strings/str_format.h"
+#include "daemon/base/statistics.h"
 #include "daemon/seqpoint/cost_curve.h"
 
 namespace seqpoint {
@@ -285,19 +286,12 @@ Prepared Prepare(const RunToCompare& run, bool with_lengths) {
 
 // The time of stalls and costly first iterations beyond the usual, for one iteration among all with
 // a time, relative to the usual time.
-struct Excess {
-  double mean = 0, variance = 0;
-};
-Excess ExcessOf(const RunLog& log, const std::vector<bool>& ordinary, const Curve& curve) {
-  const auto n = static_cast<double>(log.size());
-  double sum = 0, squares = 0;
+Moments ExcessOf(const RunLog& log, const std::vector<bool>& ordinary, const Curve& curve) {
+  Moments excess;
   for (size_t i = 0; i < log.size(); ++i) {
-    if (ordinary[i]) continue;
-    const double excess = log.times[i] / curve(log.keys[i]) - 1;
-    sum += excess;
-    squares += excess * excess;
+    excess.Add(ordinary[i] ? 0 : log.times[i] / curve(log.keys[i]) - 1);
   }
-  return {sum / n, std::max(0.0, squares / n - std::pow(sum / n, 2))};
+  return excess;
 }
 
 // All iterations as of one length.
@@ -468,7 +462,7 @@ RunDifference CompareRuns(const RunToCompare& base_run, const RunToCompare& othe
     double total[2], doubt[2];
     for (int r = 0; r < 2; ++r) {
       const RunToCompare& run = runs[r];
-      const Excess excess = ExcessOf(run.log, prepared[r].ordinary, curves[r]);
+      const Moments excess = ExcessOf(run.log, prepared[r].ordinary, curves[r]);
       Histogram untimed;
       double squares = 0;
       for (const Key& key : run.untimed) {
@@ -478,9 +472,9 @@ RunDifference CompareRuns(const RunToCompare& base_run, const RunToCompare& othe
       squares += static_cast<double>(run.unknown) * std::pow(mean[r][r], 2);
       const Curve::Sum sum = curves[r].SumOver(untimed, lengths[r]);
       const double usual = sum.all + static_cast<double>(run.unknown) * mean[r][r];
-      total[r] = prepared[r].clean.total + run.unkeyed_time + usual * (1 + excess.mean);
-      const double of_one = curves[r].noise() * curves[r].noise() + excess.variance;
-      const double of_mean = excess.variance / static_cast<double>(run.log.size());
+      total[r] = prepared[r].clean.total + run.unkeyed_time + usual * (1 + excess.Mean());
+      const double of_one = curves[r].noise() * curves[r].noise() + excess.Variance();
+      const double of_mean = excess.Variance() / static_cast<double>(run.log.size());
       doubt[r] = quantile * std::sqrt(curves[r].Covariance(sum, sum) + squares * of_one +
                                       usual * usual * of_mean);
     }

@@ -122,10 +122,8 @@ absl::StatusOr<Projection> ProjectStatisticsOf(const EngineState& state, const F
                        (past.empty() ? 0 : forecast.untimed_unknown));
     const double least = intermittent.LeastVariance(all);
     // Iterations that were measured hide nothing.
-    double iterations = 0;
-    for (const CurveTarget& t : all) iterations += t.weight;
     const double unmeasured =
-        std::max(0.0, 1 - static_cast<double>(measurements.size()) / iterations);
+        std::max(0.0, 1 - static_cast<double>(measurements.size()) / IterationsOf(all));
     std::vector<Normal> mixture;
     for (const StatisticModel& model : models) {
       std::vector<Normal> sum = Condensed(model.cost.Sum(all));

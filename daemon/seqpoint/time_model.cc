@@ -52,20 +52,6 @@ Columns ColumnsOf(absl::Span<const KeyTimes> groups) {
   return c;
 }
 
-struct GroupMoments {
-  double count = 0, sum = 0, squares = 0;
-
-  void Add(double value) {
-    count += 1;
-    sum += value;
-    squares += value * value;
-  }
-  double Mean() const { return count > 0 ? sum / count : 0; }
-  double Variance() const {
-    return count > 0 ? std::max(0.0, squares / count - Mean() * Mean()) : 0;
-  }
-};
-
 // The median of |mean / curve - 1|, weighed by counts.
 double MedianMiss(absl::Span<const KeyTimes> groups, const Quadratic& curve) {
   std::vector<std::pair<double, double>> misses;
@@ -165,7 +151,7 @@ void TimeModel::JudgeColdIterations(absl::Span<const ColdTime> cold, std::vector
     const double threshold = std::max(kMinCostly, kCostlyLengthDeviations * miss) * young;
     spread = 2 * 1.4826 * miss * young;
     const std::vector<bool> before = costly;
-    GroupMoments costs, ordinary, expectations;
+    Moments costs, ordinary, expectations;
     double judged = 0;
     for (size_t i = 0; i < n; ++i) {
       const auto its_own = own_ns.find(cold[i].time.key);
@@ -246,7 +232,7 @@ void TimeModel::JudgeAccumulatedWarmUp(absl::Span<const ColdTime> cold,
   } else if (repeated >= kMinRepeated) {
     warm_up = WarmUp::kOrdinary;
   }
-  GroupMoments rest, costs_of_cold;
+  Moments rest, costs_of_cold;
   for (size_t i = 0; i < cold.size() && known; ++i) {
     if (cold[i].of_run) continue;
     rest.Add(judged.excess_ns[i] - judged.warm_up_cost_ns[i]);
