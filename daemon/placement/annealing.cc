@@ -1,5 +1,7 @@
 #include "daemon/placement/annealing.h"
 
+#include "daemon/placement/components.h"
+
 namespace seqpoint::placement {
 
 std::vector<int> TopologicalLine(const ClassGraph& graph) {
@@ -27,18 +29,12 @@ std::vector<int> TopologicalLine(const ClassGraph& graph) {
 }
 
 Neighbourhood::Neighbourhood(const ClassGraph& graph, int accelerators, int devices)
-    : accelerators_(accelerators),
+    : graph_(graph),
+      accelerators_(accelerators),
       devices_(devices),
-      nets_of_(graph.size()),
+      nets_of_(NetsOfClasses(graph)),
       line_(TopologicalLine(graph)),
-      place_(graph.size()) {
-  for (const Class& c : graph.classes) supported_.push_back(c.accelerator_supported);
-  for (const Net& net : graph.nets) {
-    for (int c : net.classes) nets_of_[c].push_back(static_cast<int>(classes_of_.size()));
-    classes_of_.push_back(net.classes);
-  }
-  for (int i = 0; i < graph.size(); ++i) place_[line_[i]] = i;
-}
+      place_(PlacesIn(line_)) {}
 
 bool Neighbourhood::Propose(const std::vector<int>& device, Random& random, Moves& moves) const {
   moves.clear();
@@ -66,7 +62,7 @@ bool Neighbourhood::Propose(const std::vector<int>& device, Random& random, Move
 
 bool Neighbourhood::Add(int c, int to, const std::vector<int>& device, Moves& moves) const {
   if (to == device[c]) return false;
-  if (to < accelerators_ && !supported_[c]) return false;
+  if (to < accelerators_ && !graph_.classes[c].accelerator_supported) return false;
   moves.emplace_back(c, to);
   return true;
 }
@@ -94,7 +90,8 @@ bool Neighbourhood::Stretch(int c, const std::vector<int>& device, Random& rando
 int Neighbourhood::Neighbour(int c, Random& random) const {
   const std::vector<int>& nets = nets_of_[c];
   if (nets.empty()) return c;
-  const std::vector<int>& classes = classes_of_[nets[Below(static_cast<int>(nets.size()), random)]];
+  const int net = nets[Below(static_cast<int>(nets.size()), random)];
+  const std::vector<int>& classes = graph_.nets[net].classes;
   return classes[Below(static_cast<int>(classes.size()), random)];
 }
 

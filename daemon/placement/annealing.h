@@ -49,11 +49,10 @@ std::vector<int> TopologicalLine(const ClassGraph& graph);
 // The moves that there are. All threads read it.
 class Neighbourhood {
  public:
-  // `devices`: accelerators first.
+  // `graph` must outlive it. `devices`: accelerators first.
   Neighbourhood(const ClassGraph& graph, int accelerators, int devices);
 
-  int classes() const { return static_cast<int>(supported_.size()); }
-  int accelerators() const { return accelerators_; }
+  int classes() const { return graph_.size(); }
   int devices() const { return devices_; }
 
   // Fills `moves` with classes and their new devices. False: nothing to do this time.
@@ -72,12 +71,11 @@ class Neighbourhood {
   bool Stretch(int c, const std::vector<int>& device, Random& random, Moves& moves) const;
   int Neighbour(int c, Random& random) const;
 
+  const ClassGraph& graph_;
   const int accelerators_;
   const int devices_;
-  std::vector<bool> supported_;
-  std::vector<std::vector<int>> classes_of_;  // of each net
-  std::vector<std::vector<int>> nets_of_;     // of each class
-  std::vector<int> line_, place_;             // the classes in a line, and where each stands in it
+  const std::vector<std::vector<int>> nets_of_;  // of each class
+  const std::vector<int> line_, place_;  // the classes in a line, and where each stands in it
 };
 
 // A move of 100,000 operators takes 10 ms, and people wait for the answer after Ctrl-C.
@@ -95,7 +93,7 @@ struct Cooling {
 // State: a placement and its objective.
 //   const std::vector<int>& devices() const;
 //   void Move(int c, int to);
-//   void Recount();              sums anew, without the errors of many differences
+//   void Recount();              sums again, without the errors of many differences
 //   bool Allowed(moves) const;   after these moves
 //   double Energy() const;       what the annealing follows
 //   double Value() const;        what is asked for; infinite where the placement breaks a rule
@@ -165,19 +163,16 @@ SearchResult Restarts(const Neighbourhood& neighbourhood, const MakeState& make_
   SearchResult result;
   result.value = make_state(start).Value();
   result.device = start;
-  if (neighbourhood.classes() == 0 || neighbourhood.devices() < 2) {
-    if (result.value == std::numeric_limits<double>::infinity()) result.device.clear();
-    return result;
-  }
+  const bool choice = neighbourhood.classes() > 0 && neighbourhood.devices() > 1;
   std::atomic<bool> stopped = false;
-  std::mutex mutex;  // for `told`, and around `found`
-  for (int half = 0; half < 2 && !stopped; ++half) {
+  std::mutex mutex;  // for `best_value`, and around `found`
+  for (int half = 0; half < 2 && choice && !stopped; ++half) {
     if (half == 1) cooling.hot /= 3;
     const std::vector<int> from = result.device;
     const int runs = (options.restarts + 1 - half) / 2;
     std::vector<SearchResult> of_run(runs);
     std::atomic<int> next = 0;
-    double told = result.value;
+    double best_value = result.value;
     const auto work = [&] {
       for (int run = next++; run < runs && !stopped; run = next++) {
         const uint64_t seed = options.seed * 1'000'003 + static_cast<uint64_t>(half * 1'000 + run);
@@ -186,9 +181,9 @@ SearchResult Restarts(const Neighbourhood& neighbourhood, const MakeState& make_
         of_run[run].value = annealing.best_value();
         of_run[run].device = annealing.best();
         const std::lock_guard<std::mutex> lock(mutex);
-        if (annealing.best_value() >= told) continue;
-        told = annealing.best_value();
-        if (options.found) options.found(told);
+        if (annealing.best_value() >= best_value) continue;
+        best_value = annealing.best_value();
+        if (options.found) options.found(best_value);
       }
     };
     std::vector<std::thread> others;

@@ -107,27 +107,6 @@ std::vector<int> MergeFree(const Problem& problem, const Grouping& groups) {
   return merged;
 }
 
-// The place of each vertex in a depth-first topological order.
-std::vector<int> TopologicalPlaces(const Adjacency& successors) {
-  const int vertices = static_cast<int>(successors.size());
-  std::vector<int> waits_for(vertices, 0), ready, place(vertices, 0);
-  for (const std::vector<int>& after : successors) {
-    for (const int to : after) ++waits_for[to];
-  }
-  for (int v = vertices - 1; v >= 0; --v) {
-    if (waits_for[v] == 0) ready.push_back(v);
-  }
-  for (int next = 0; !ready.empty(); ++next) {
-    const int v = ready.back();
-    ready.pop_back();
-    place[v] = next;
-    for (const int to : successors[v]) {
-      if (--waits_for[to] == 0) ready.push_back(to);
-    }
-  }
-  return place;
-}
-
 std::vector<Net> Nets(const Problem& problem, const std::vector<int>& class_of) {
   std::vector<std::vector<int>> pins(problem.operators.size());
   for (const Edge& edge : problem.edges) pins[edge.from].push_back(class_of[edge.to]);
@@ -193,12 +172,20 @@ ClassGraph ContiguousClasses(const Problem& problem) {
   };
   regroup(StrongComponents(successors));
   regroup(MergeFree(problem, groups));
-  regroup(TopologicalPlaces(successors));
+  regroup(PlacesIn(DepthFirstOrder(successors)));
   return Build(problem, groups, std::move(successors));
 }
 
 ClassGraph WithCostsOf(const ClassGraph& graph, const Problem& problem) {
   return Build(problem, {graph.class_of, graph.size()}, graph.successors);
+}
+
+std::vector<std::vector<int>> NetsOfClasses(const ClassGraph& graph) {
+  std::vector<std::vector<int>> nets_of(graph.size());
+  for (size_t net = 0; net < graph.nets.size(); ++net) {
+    for (const int c : graph.nets[net].classes) nets_of[c].push_back(static_cast<int>(net));
+  }
+  return nets_of;
 }
 
 std::vector<int> DevicesOf(const ClassGraph& graph, const Placement& placement) {

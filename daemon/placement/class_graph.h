@@ -59,6 +59,9 @@ ClassGraph ContiguousClasses(const Problem& problem);
 // same model at another length.
 ClassGraph WithCostsOf(const ClassGraph& graph, const Problem& problem);
 
+// Indexes into ClassGraph::nets, ascending, for each class.
+std::vector<std::vector<int>> NetsOfClasses(const ClassGraph& graph);
+
 // `device`: of each class.
 Placement ToPlacement(const ClassGraph& graph, const std::vector<int>& device);
 // The device of the first operator of each class.

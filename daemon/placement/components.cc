@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <random>
 
 namespace seqpoint::placement {
 
@@ -57,6 +58,38 @@ std::vector<int> StrongComponents(const Adjacency& successors) {
     }
   }
   return component;
+}
+
+std::vector<int> DepthFirstOrder(const Adjacency& successors, std::mt19937* random) {
+  std::vector<int> waits_for(successors.size(), 0), ready, order;
+  for (const std::vector<int>& after : successors) {
+    for (const int to : after) ++waits_for[to];
+  }
+  for (size_t v = 0; v < successors.size(); ++v) {
+    if (waits_for[v] == 0) ready.push_back(static_cast<int>(v));
+  }
+  const auto mix = [&](size_t from) {
+    if (random != nullptr) std::shuffle(ready.begin() + from, ready.end(), *random);
+  };
+  if (random == nullptr) std::reverse(ready.begin(), ready.end());
+  mix(0);
+  while (!ready.empty()) {
+    const int v = ready.back();
+    ready.pop_back();
+    order.push_back(v);
+    const size_t earlier = ready.size();
+    for (const int to : successors[v]) {
+      if (--waits_for[to] == 0) ready.push_back(to);
+    }
+    mix(earlier);
+  }
+  return order;
+}
+
+std::vector<int> PlacesIn(const std::vector<int>& order) {
+  std::vector<int> places(order.size());
+  for (size_t i = 0; i < order.size(); ++i) places[order[i]] = static_cast<int>(i);
+  return places;
 }
 
 }  // namespace seqpoint::placement

@@ -1,10 +1,11 @@
-// Strongly connected components of a directed graph.
+// Topological orders and strongly connected components of a directed graph.
 //
 // Pure functions; any thread.
 #ifndef SEQPOINT_DAEMON_PLACEMENT_COMPONENTS_H_
 #define SEQPOINT_DAEMON_PLACEMENT_COMPONENTS_H_
 
 #include <algorithm>
+#include <random>
 #include <vector>
 
 namespace seqpoint::placement {
@@ -26,6 +27,14 @@ Adjacency Fuse(const Adjacency& successors, const std::vector<int>& group, int g
 // The component of each vertex, numbered so that edges lead to lower numbers (Tarjan, "Depth-First
 // Search and Linear Graph Algorithms", 1972; without recursion: chains are long).
 std::vector<int> StrongComponents(const Adjacency& successors);
+
+// A depth-first topological order: vertices that a vertex made ready come before those that were
+// ready earlier. Vertices that became ready together come in random order; without `random` the
+// last first, and of those that wait for none the first first.
+std::vector<int> DepthFirstOrder(const Adjacency& successors, std::mt19937* random = nullptr);
+
+// The place of each vertex in an order.
+std::vector<int> PlacesIn(const std::vector<int>& order);
 
 }  // namespace seqpoint::placement
 

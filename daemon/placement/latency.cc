@@ -18,20 +18,6 @@ Lists ListEdges(const Problem& problem, int Edge::*from, int Edge::*to) {
   return lists;
 }
 
-std::vector<int> InOrder(const Problem& problem, const Lists& consumers, const Lists& producers) {
-  std::vector<int> order, missing;
-  for (size_t v = 0; v < problem.operators.size(); ++v) {
-    missing.push_back(static_cast<int>(producers[v].size()));
-    if (missing.back() == 0) order.push_back(static_cast<int>(v));
-  }
-  for (size_t i = 0; i < order.size(); ++i) {
-    for (int consumer : consumers[order[i]]) {
-      if (--missing[consumer] == 0) order.push_back(consumer);
-    }
-  }
-  return order;
-}
-
 // All states read it.
 struct Graph {
   explicit Graph(const Problem& p, const ClassGraph& g, bool one_piece)
@@ -40,7 +26,7 @@ struct Graph {
         contiguous(one_piece),
         consumers(ListEdges(p, &Edge::from, &Edge::to)),
         producers(ListEdges(p, &Edge::to, &Edge::from)),
-        order(InOrder(p, consumers, producers)) {
+        order(DepthFirstOrder(consumers)) {
     for (const Operator& op : p.operators) {
       unit += p.accelerators > 0 ? op.accelerator_time : op.cpu_time;
     }
@@ -299,10 +285,7 @@ std::vector<int> StretchByStretch(const Problem& problem, const ClassGraph& grap
   const int size = blocks.size();
   const int most = std::min(problem.accelerators, size);
   if (static_cast<double>(size) * size * (most + 1) > kMostSteps) return {};
-  std::vector<std::vector<int>> nets_of(size);
-  for (size_t net = 0; net < blocks.nets.size(); ++net) {
-    for (int c : blocks.nets[net].classes) nets_of[c].push_back(static_cast<int>(net));
-  }
+  const std::vector<std::vector<int>> nets_of = NetsOfClasses(blocks);
   // Up to each place in the line, with each number of accelerators.
   struct Best {
     double latency = kInfinity;
@@ -385,9 +368,8 @@ SearchResult SearchLatency(const Problem& problem, const ClassGraph& graph, bool
 }
 
 double LatencyBound(const Problem& problem) {
-  const Lists consumers = ListEdges(problem, &Edge::from, &Edge::to);
   const Lists producers = ListEdges(problem, &Edge::to, &Edge::from);
-  const std::vector<int> order = InOrder(problem, consumers, producers);
+  const std::vector<int> order = DepthFirstOrder(ListEdges(problem, &Edge::from, &Edge::to));
   const double bytes = problem.memory_limit() * problem.accelerators;
   std::vector<double> end(problem.operators.size());
   // For a price of a byte on an accelerator.

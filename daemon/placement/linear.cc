@@ -19,96 +19,55 @@ constexpr int kOrders = 8;
 // a second, and no published graph has so many classes that they become blocks.
 constexpr double kDifferences = 2e6;
 
-// A depth-first topological order: classes that a class made ready come before those that were
-// ready earlier, in random order.
-std::vector<int> DepthFirstOrder(const std::vector<std::vector<int>>& successors,
-                                 std::mt19937* random) {
-  const int classes = static_cast<int>(successors.size());
-  std::vector<int> waits_for(classes, 0), ready, order;
-  for (const std::vector<int>& after : successors) {
-    for (const int to : after) ++waits_for[to];
-  }
-  for (int c = 0; c < classes; ++c) {
-    if (waits_for[c] == 0) ready.push_back(c);
-  }
-  std::shuffle(ready.begin(), ready.end(), *random);
-  while (!ready.empty()) {
-    const int c = ready.back();
-    ready.pop_back();
-    order.push_back(c);
-    const size_t earlier = ready.size();
-    for (const int to : successors[c]) {
-      if (--waits_for[to] == 0) ready.push_back(to);
-    }
-    std::shuffle(ready.begin() + earlier, ready.end(), *random);
-  }
-  return order;
-}
-
-// The chain of the classes in this order.
-ClassGraph Chain(const ClassGraph& graph, const std::vector<int>& order) {
-  ClassGraph chain;
-  chain.accelerators = graph.accelerators;
-  chain.cpus = graph.cpus;
-  chain.memory_bytes = graph.memory_bytes;
-  std::vector<int> place(order.size());
-  for (size_t i = 0; i < order.size(); ++i) {
-    place[order[i]] = static_cast<int>(i);
-    chain.classes.push_back(graph.classes[order[i]]);
-  }
-  chain.nets = graph.nets;
-  for (Net& net : chain.nets) {
-    for (int& c : net.classes) c = place[c];
-  }
-  return chain;
-}
-
 // Where the blocks of a chain begin: one in each stretch of `together` classes, where a border
-// would cut the least.
-std::vector<bool> BlockBegins(const ClassGraph& chain, int together) {
-  std::vector<double> opens(chain.size(), 0), closes(chain.size(), 0);
-  for (const Net& net : chain.nets) {
-    const auto [first, last] = std::minmax_element(net.classes.begin(), net.classes.end());
-    opens[*first] += net.transfer_time;
-    closes[*last] += net.transfer_time;
+// would cut the least. `place`: of each class in the chain.
+std::vector<bool> BlockBegins(const ClassGraph& graph, const std::vector<int>& place,
+                              int together) {
+  std::vector<double> opens(graph.size(), 0), closes(graph.size(), 0);
+  for (const Net& net : graph.nets) {
+    const auto [first, last] = std::minmax_element(
+        net.classes.begin(), net.classes.end(), [&](int a, int b) { return place[a] < place[b]; });
+    opens[place[*first]] += net.transfer_time;
+    closes[place[*last]] += net.transfer_time;
   }
-  std::vector<double> cut(chain.size());  // by a border before this class
+  std::vector<double> cut(graph.size());  // by a border before this place
   double open = 0;
-  for (int c = 0; c < chain.size(); ++c) {
-    cut[c] = open;
-    open += opens[c] - closes[c];
+  for (int i = 0; i < graph.size(); ++i) {
+    cut[i] = open;
+    open += opens[i] - closes[i];
   }
-  std::vector<bool> begins(chain.size(), false);
-  for (int c = 0; c < chain.size(); c += together) {
-    const auto stretch = cut.begin() + c;
-    const auto end = cut.begin() + std::min(c + together, chain.size());
+  std::vector<bool> begins(graph.size(), false);
+  for (int i = 0; i < graph.size(); i += together) {
+    const auto stretch = cut.begin() + i;
+    const auto end = cut.begin() + std::min(i + together, graph.size());
     begins[std::min_element(stretch, end) - cut.begin()] = true;
   }
   return begins;
 }
 
-// The best stages of a chain whose neighbours stay together where there are many.
-Stages BestOfChain(const ClassGraph& chain, double from, double below,
-                   const StagesOptions& options) {
-  const double most = std::sqrt(kDifferences * (chain.accelerators + chain.cpus));
-  const int together = std::max(1, static_cast<int>(std::ceil(chain.size() / most)));
-  const std::vector<bool> begins = BlockBegins(chain, together);
+// The best stages of the chain of the classes in this order, whose neighbours stay together where
+// there are many.
+Stages BestOfChain(const ClassGraph& graph, const std::vector<int>& order, double from,
+                   double below, const StagesOptions& options) {
+  const double most = std::sqrt(kDifferences * (graph.accelerators + graph.cpus));
+  const int together = std::max(1, static_cast<int>(std::ceil(graph.size() / most)));
+  const std::vector<bool> begins = BlockBegins(graph, PlacesIn(order), together);
   ClassGraph blocks;
-  blocks.accelerators = chain.accelerators;
-  blocks.cpus = chain.cpus;
-  blocks.memory_bytes = chain.memory_bytes;
-  std::vector<int> block_of;
-  for (int c = 0; c < chain.size(); ++c) {
-    if (begins[c]) blocks.classes.emplace_back();
-    block_of.push_back(blocks.size() - 1);
-    const Class& of = chain.classes[c];
+  blocks.accelerators = graph.accelerators;
+  blocks.cpus = graph.cpus;
+  blocks.memory_bytes = graph.memory_bytes;
+  std::vector<int> block_of(graph.size());
+  for (int i = 0; i < graph.size(); ++i) {
+    if (begins[i]) blocks.classes.emplace_back();
+    block_of[order[i]] = blocks.size() - 1;
+    const Class& of = graph.classes[order[i]];
     Class& block = blocks.classes.back();
     block.accelerator_time += of.accelerator_time;
     block.cpu_time += of.cpu_time;
     block.memory_bytes += of.memory_bytes;
     block.accelerator_supported = block.accelerator_supported && of.accelerator_supported;
   }
-  for (Net net : chain.nets) {
+  for (Net net : graph.nets) {
     for (int& c : net.classes) c = block_of[c];
     SortUnique(&net.classes);
     if (net.classes.size() > 1) blocks.nets.push_back(std::move(net));
@@ -140,13 +99,10 @@ Stages BestLinearStages(const ClassGraph& graph, double from, double below,
     }
     // A chain has one order only.
     if (std::find(orders.begin(), orders.end(), order) != orders.end()) continue;
-    const Stages stages = BestOfChain(Chain(graph, order), from, below, options);
+    Stages stages = BestOfChain(graph, order, from, below, options);
     best.stopped = stages.stopped;
     if (!stages.device.empty()) {
-      best.device.resize(graph.size());
-      for (int place = 0; place < graph.size(); ++place) {
-        best.device[order[place]] = stages.device[place];
-      }
+      best.device = std::move(stages.device);
       below = best.load = stages.load;
     }
     orders.push_back(std::move(order));
