@@ -13,40 +13,31 @@ constexpr int kMostForContiguity = 64;  // bits of a word
 
 // All threads read it.
 struct Costs {
-  int classes = 0;
+  const ClassGraph& graph;  // classes, their memory and precedence: the same at all lengths
   int nets = 0;
   int lengths = 0;
   int accelerators = 0;
   int devices = 0;
   double memory_bytes = 0;
-  std::vector<double> weight;                   // [length]
-  std::vector<double> accelerator_time;         // [class][length]
-  std::vector<double> cpu_time;                 // [class][length]
-  std::vector<double> transfer_time;            // [net][length]
-  std::vector<double> class_bytes;              // [class]
-  std::vector<std::vector<int>> classes_of;     // of each net
-  std::vector<std::vector<int>> nets_of;        // of each class
-  std::vector<std::vector<int>> before, after;  // of each class: forward precedence
-  std::vector<int> line, place;  // the classes in a line, and where each stands in it
-  double load_of_each = 0;       // the load of a device when all have the same
+  std::vector<double> weight;                // [length]
+  std::vector<double> accelerator_time;      // [class][length]
+  std::vector<double> cpu_time;              // [class][length]
+  std::vector<double> transfer_time;         // [net][length]
+  std::vector<std::vector<int>> classes_of;  // of each net
+  std::vector<std::vector<int>> nets_of;     // of each class
+  double load_of_each = 0;                   // the load of a device when all have the same
 };
 
 Costs MakeCosts(absl::Span<const WeightedGraph> lengths, const Problem& devices) {
-  Costs costs;
-  const ClassGraph& first = *lengths[0].graph;
-  costs.classes = first.size();
+  Costs costs = {.graph = *lengths[0].graph};
+  const int classes = costs.graph.size();
   costs.lengths = static_cast<int>(lengths.size());
   costs.accelerators = devices.accelerators;
   costs.devices = devices.devices();
   costs.memory_bytes = devices.memory_limit();
-  costs.before = first.predecessors;
-  costs.after = first.successors;
-  costs.nets_of.resize(costs.classes);
-  costs.accelerator_time.resize(size_t{1} * costs.classes * costs.lengths);
+  costs.nets_of.resize(classes);
+  costs.accelerator_time.resize(size_t{1} * classes * costs.lengths);
   costs.cpu_time.resize(costs.accelerator_time.size());
-  for (const Class& c : first.classes) {
-    costs.class_bytes.push_back(c.memory_bytes);
-  }
   // A net may be missing at a length at which it costs nothing.
   std::map<std::vector<int>, int> net_of;
   for (const WeightedGraph& length : lengths) {
@@ -62,7 +53,7 @@ Costs MakeCosts(absl::Span<const WeightedGraph> lengths, const Problem& devices)
     const ClassGraph& graph = *lengths[s].graph;
     costs.weight.push_back(lengths[s].weight);
     double work = 0;
-    for (int c = 0; c < costs.classes; ++c) {
+    for (int c = 0; c < classes; ++c) {
       costs.accelerator_time[c * costs.lengths + s] = graph.classes[c].accelerator_time;
       costs.cpu_time[c * costs.lengths + s] = graph.classes[c].cpu_time;
       work +=
@@ -97,7 +88,7 @@ class LoadState {
     Recount();
   }
 
-  // Anew from the devices: sums of many differences lose digits.
+  // Counts again from the devices: sums of many differences lose digits.
   void Recount() {
     const size_t devices = costs_.devices;
     load_.assign(devices * costs_.lengths, 0);
@@ -105,7 +96,7 @@ class LoadState {
     pins_.assign(devices * costs_.nets, 0);
     spread_.assign(costs_.nets, 0);
     edges_.assign(devices * devices, 0);
-    for (int c = 0; c < costs_.classes; ++c) AddCompute(c, device_[c], +1);
+    for (int c = 0; c < costs_.graph.size(); ++c) AddCompute(c, device_[c], +1);
     for (int net = 0; net < costs_.nets; ++net) {
       for (int c : costs_.classes_of[net]) {
         if (pins_[net * devices + device_[c]]++ == 0) ++spread_[net];
@@ -115,8 +106,8 @@ class LoadState {
         if (pins_[net * devices + d] > 0) AddTransfer(net, static_cast<int>(d), +1);
       }
     }
-    for (int c = 0; c < costs_.classes; ++c) {
-      for (int next : costs_.after[c]) ++edges_[device_[c] * devices + device_[next]];
+    for (int c = 0; c < costs_.graph.size(); ++c) {
+      for (int next : costs_.graph.successors[c]) ++edges_[device_[c] * devices + device_[next]];
     }
   }
 
@@ -139,11 +130,11 @@ class LoadState {
       if (was_cut && !is_cut && !comes) AddTransfer(net, to, -1);
       if (!was_cut && is_cut && !leaves) AddTransfer(net, from, +1);
     }
-    for (int next : costs_.after[c]) {
+    for (int next : costs_.graph.successors[c]) {
       --edges_[from * devices + device_[next]];
       ++edges_[to * devices + device_[next]];
     }
-    for (int previous : costs_.before[c]) {
+    for (int previous : costs_.graph.predecessors[c]) {
       --edges_[device_[previous] * devices + from];
       ++edges_[device_[previous] * devices + to];
     }
@@ -212,7 +203,7 @@ class LoadState {
     for (int s = 0; s < costs_.lengths; ++s) {
       load_[s * costs_.devices + device] += sign * time[c * costs_.lengths + s];
     }
-    if (accelerator) bytes_[device] += sign * costs_.class_bytes[c];
+    if (accelerator) bytes_[device] += sign * costs_.graph.classes[c].memory_bytes;
   }
   void AddTransfer(int net, int device, int sign) {
     if (device >= costs_.accelerators) return;
@@ -249,8 +240,8 @@ SearchResult Search(absl::Span<const WeightedGraph> lengths, const Problem& devi
   Costs costs = MakeCosts(lengths, devices);
   if (static_cast<double>(costs.nets) * costs.devices > kMostPins) return {};
   Limit(LoadState(costs, start, contiguous).Value(), &costs);
-  const Neighbourhood neighbourhood(*lengths[0].graph, devices.accelerators, devices.devices());
-  const int64_t moves = std::min(kSweeps * costs.classes * costs.devices, kMostMoves);
+  const Neighbourhood neighbourhood(costs.graph, devices.accelerators, devices.devices());
+  const int64_t moves = std::min(kSweeps * costs.graph.size() * costs.devices, kMostMoves);
   const bool few_enough = !contiguous || costs.devices <= kMostForContiguity;
   return Restarts(
       neighbourhood,
