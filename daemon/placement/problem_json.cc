@@ -33,8 +33,6 @@ struct NamedEdge {
   double cost = 0;
 };
 
-bool IsAmount(double amount) { return std::isfinite(amount) && amount >= 0; }
-
 class ProblemReader {
  public:
   explicit ProblemReader(const std::string& file) : file_(file) {}
@@ -267,19 +265,13 @@ absl::Status CheckProblem(const std::string& file, Problem* problem) {
     if (!index.try_emplace(op.id, 0).second) {
       return fail(absl::StrCat("two operators have the id ", op.id));
     }
-    for (const double amount :
-         {op.cpu_time, op.accelerator_time, op.memory_bytes, op.transfer_time}) {
-      if (!IsAmount(amount)) {
-        return fail(absl::StrCat("operator ", op.id, " has a time or a size of ", amount));
-      }
-    }
     if (op.memory_bytes > kMostBytes) {
       return fail(absl::StrCat("operator ", op.id, " has a size of ", op.memory_bytes,
                                " bytes; it can be 0 to ", kMostBytes));
     }
     time += op.cpu_time + op.accelerator_time + op.transfer_time;
   }
-  if (!IsAmount(problem->memory_bytes) || problem->memory_bytes > kMostBytes) {
+  if (problem->memory_bytes > kMostBytes) {
     return fail(absl::StrCat("accelerators have ", problem->memory_bytes,
                              " bytes of memory; it can be 0 to ", kMostBytes));
   }

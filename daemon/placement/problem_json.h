@@ -23,9 +23,9 @@ inline constexpr double kMostBytes = 0x1p63;
 // the line. A problem without any device is read: they may be said elsewhere.
 absl::StatusOr<Problem> ReadProblem(std::string_view text, const std::string& file);
 
-// The checks that ReadProblem makes of the graph: ids, edges, times and sizes, and that no edges
-// lead in a circle. Also takes out edges that are there twice. For problems that were not read from
-// a file.
+// The checks that ReadProblem makes of the graph, whose times and sizes are finite and not
+// negative: ids, edges, sums and largest sizes, and that no edges lead in a circle. Also takes out
+// edges that are there twice.
 absl::Status CheckProblem(const std::string& file, Problem* problem);
 
 }  // namespace seqpoint::placement

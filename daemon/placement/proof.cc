@@ -8,6 +8,8 @@
 #include <numeric>
 #include <string>
 
+#include "daemon/placement/bound.h"
+
 namespace seqpoint::placement {
 namespace {
 
@@ -63,9 +65,8 @@ class ProofProgram {
     for (int c = 0; c < graph_.size(); ++c) {
       for (int d = 0; d < devices_.devices(); ++d) {
         Add(on(c, d), 1);
-        const bool allowed = !devices_.IsAccelerator(d) ||
-                             (graph_.classes[c].accelerator_supported &&
-                              graph_.classes[c].memory_bytes <= devices_.memory_limit());
+        const bool allowed =
+            !devices_.IsAccelerator(d) || RunsOnAccelerator(graph_, graph_.classes[c]);
         if (!allowed) model_.setColumnUpper(on(c, d), 0.0);
       }
       Row(1, 1);
