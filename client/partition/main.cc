@@ -35,11 +35,13 @@ constexpr const char* kStoppedNote =
     "stopped: this is the best so far, a longer search finds better";
 
 #ifdef SEQPOINT_WITH_ZOLTAN
-absl::StatusOr<std::unique_ptr<sparse::HypergraphPartitioner>> Partitioner() {
+absl::StatusOr<sparse::HypergraphPartitioner> Partitioner() {
   return sparse::MakeZoltanPartitioner();
 }
 #else
-absl::StatusOr<std::unique_ptr<sparse::HypergraphPartitioner>> Partitioner() { return nullptr; }
+absl::StatusOr<sparse::HypergraphPartitioner> Partitioner() {
+  return sparse::HypergraphPartitioner();
+}
 constexpr const char* kNoZoltanNote =
     "no layer-by-layer partition: this program was built without Zoltan; install "
     "libtrilinos-zoltan-dev and libopenmpi-dev and build it again";
@@ -117,7 +119,7 @@ usage. More: docs/using/partition.md.)");
     options.progress = [&](const std::string& what) { progress.Say(what); };
     CatchInterrupt();
     const Clock::time_point begin = Clock::now();
-    SEQPOINT_ASSIGN_OR_RETURN(answer->plan, sparse::MakePlan(network, options, partitioner.get()));
+    SEQPOINT_ASSIGN_OR_RETURN(answer->plan, sparse::MakePlan(network, options, partitioner));
     answer->seconds = std::chrono::duration<double>(Clock::now() - begin).count();
 #ifndef SEQPOINT_WITH_ZOLTAN
     answer->plan.notes.push_back(kNoZoltanNote);

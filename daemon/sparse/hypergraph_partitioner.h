@@ -6,7 +6,7 @@
 
 #include <stdint.h>
 
-#include <string>
+#include <functional>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -20,18 +20,11 @@ struct Hypergraph {
   std::vector<int32_t> pin;
 };
 
-class HypergraphPartitioner {
- public:
-  virtual ~HypergraphPartitioner() = default;
-
-  virtual std::string Name() const = 0;  // with its version
-
-  // The part of each vertex: few parts in each net (connectivity - 1), the weight of no part more
-  // than `imbalance` (a share) above the mean, which is an aim and no promise. Unavailable, with
-  // the library's words, where it fails.
-  virtual absl::StatusOr<std::vector<int32_t>> Partition(const Hypergraph& graph, int parts,
-                                                         double imbalance, uint64_t seed) = 0;
-};
+// Returns the part of each vertex: few parts in each net (connectivity - 1), the weight of no part
+// more than `imbalance` (a share) above the mean, which is an aim and no promise. Unavailable, with
+// the library's words, where it fails.
+using HypergraphPartitioner = std::function<absl::StatusOr<std::vector<int32_t>>(
+    const Hypergraph& graph, int parts, double imbalance, uint64_t seed)>;
 
 }  // namespace seqpoint::sparse
 

@@ -103,15 +103,7 @@ class JointSearch {
     Report(0);
     if (options_.parts > 1) Search();
 
-    JointSearchResult result;
-    result.stopped = Stopped();
-    result.owners.resize(1);
-    for (int layer = 0; layer < rows_.layers(); ++layer) {
-      result.owners.emplace_back(best_.begin() + rows_.vertices_of_layer[layer],
-                                 best_.begin() + rows_.vertices_of_layer[layer + 1]);
-    }
-    PlaceInputs(network_, options_.parts, &result.owners);
-    return result;
+    return {.owners = OwnersOfRows(network_, options_.parts, best_), .stopped = Stopped()};
   }
 
  private:

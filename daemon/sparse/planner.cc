@@ -15,7 +15,8 @@ namespace {
 
 class Planner {
  public:
-  Planner(const Network& network, const PlannerOptions& options, HypergraphPartitioner* partitioner)
+  Planner(const Network& network, const PlannerOptions& options,
+          const HypergraphPartitioner& partitioner)
       : network_(network), options_(options), partitioner_(partitioner) {}
 
   absl::StatusOr<Plan> Run() {
@@ -62,29 +63,19 @@ class Planner {
 
   // The published method, and each layer by itself.
   absl::Status AskPartitioner() {
-    const size_t layers = network_.layers.size();
-    absl::StatusOr<Owners> published = LayerByLayer(
-        network_, options_.parts, options_.imbalance, options_.seed, partitioner_,
-        [&](size_t layer) {
-          Say(absl::StrCat("layer ", layer + 1, " of ", layers, ", after those before it"));
-          return !Stopped();
-        });
-    if (absl::IsCancelled(published.status())) return absl::OkStatus();
-    if (!published.ok()) return published.status();
-    plan_.layer_by_layer = Count(*published);
-    candidates_.push_back(*std::move(published));
-
-    Owners alone(1);
-    for (size_t l = 0; l < layers; ++l) {
-      if (Stopped()) return absl::OkStatus();
-      Say(absl::StrCat("layer ", l + 1, " of ", layers, ", alone"));
-      SEQPOINT_ASSIGN_OR_RETURN(
-          std::vector<int32_t> part_of,
-          PartitionLayer(network_.layers[l], options_.parts, options_.imbalance, options_.seed + l,
-                         nullptr, partitioner_));
-      alone.push_back(std::move(part_of));
+    for (const bool alone : {false, true}) {
+      absl::StatusOr<Owners> owners =
+          LayerByLayer(network_, options_.parts, options_.imbalance, options_.seed, alone,
+                       partitioner_, [&](size_t layer) {
+                         Say(absl::StrCat("layer ", layer + 1, " of ", network_.layers.size(), ", ",
+                                          alone ? "alone" : "after those before it"));
+                         return !Stopped();
+                       });
+      if (absl::IsCancelled(owners.status())) return absl::OkStatus();
+      if (!owners.ok()) return owners.status();
+      if (!alone) plan_.layer_by_layer = Count(*owners);
+      candidates_.push_back(*std::move(owners));
     }
-    candidates_.push_back(std::move(alone));
     return absl::OkStatus();
   }
 
@@ -122,7 +113,7 @@ class Planner {
 
   const Network& network_;
   const PlannerOptions& options_;
-  HypergraphPartitioner* partitioner_;
+  const HypergraphPartitioner& partitioner_;
   std::vector<Owners> candidates_;
   Plan plan_;
 };
@@ -130,7 +121,7 @@ class Planner {
 }  // namespace
 
 absl::StatusOr<Plan> MakePlan(const Network& network, const PlannerOptions& options,
-                              HypergraphPartitioner* partitioner) {
+                              const HypergraphPartitioner& partitioner) {
   return Planner(network, options, partitioner).Run();
 }
 

@@ -40,10 +40,10 @@ struct Plan {
   std::vector<std::string> notes;        // sentences
 };
 
-// `partitioner` may be null. InvalidArgument: fewer than one or more than kMostParts parts, more
+// `partitioner` may be empty. InvalidArgument: fewer than one or more than kMostParts parts, more
 // parts than a layer has rows. The partitioner's error where it fails.
 absl::StatusOr<Plan> MakePlan(const Network& network, const PlannerOptions& options,
-                              HypergraphPartitioner* partitioner);
+                              const HypergraphPartitioner& partitioner);
 
 }  // namespace seqpoint::sparse
 

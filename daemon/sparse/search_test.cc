@@ -33,14 +33,7 @@ std::vector<int32_t> Flat(const Owners& owners) {
 
 // As the judge counts it, with the inputs placed as documented.
 int64_t Words(const Network& network, int parts, const std::vector<int32_t>& part_of) {
-  Owners owners(1);
-  size_t at = 0;
-  for (const Layer& layer : network.layers) {
-    owners.emplace_back(part_of.begin() + at, part_of.begin() + at + layer.rows);
-    at += layer.rows;
-  }
-  PlaceInputs(network, parts, &owners);
-  return CountVolume(network, owners, parts).words;
+  return CountVolume(network, OwnersOfRows(network, parts, part_of), parts).words;
 }
 
 bool WithinLimits(const Network& network, int parts, const std::vector<int64_t>& limits,

@@ -65,71 +65,61 @@ void FixedVertices(void* data, int, int, ZOLTAN_ID_PTR global_ids, int* parts, i
   *error = ZOLTAN_OK;
 }
 
-class ZoltanPartitioner : public HypergraphPartitioner {
- public:
-  explicit ZoltanPartitioner(float version) : version_(version) {}
+absl::StatusOr<std::vector<int32_t>> Partition(const Hypergraph& graph, int parts, double imbalance,
+                                               uint64_t seed) {
+  Zoltan_Struct* zoltan = Zoltan_Create(MPI_COMM_SELF);
+  if (zoltan == nullptr) return absl::UnavailableError("Zoltan has no memory for a partitioning");
+  const auto set = [&](const char* name, const std::string& value) {
+    Zoltan_Set_Param(zoltan, name, value.c_str());
+  };
+  // Names and meaning: Zoltan User's Guide, "General Parameters", "Hypergraph Partitioning".
+  set("DEBUG_LEVEL", "0");
+  set("LB_METHOD", "HYPERGRAPH");
+  set("HYPERGRAPH_PACKAGE", "PHG");
+  set("LB_APPROACH", "PARTITION");
+  set("NUM_GID_ENTRIES", "1");
+  set("NUM_LID_ENTRIES", "1");
+  set("OBJ_WEIGHT_DIM", "1");
+  set("EDGE_WEIGHT_DIM", "0");
+  set("RETURN_LISTS", "PARTS");
+  set("PHG_CUT_OBJECTIVE", "CONNECTIVITY");
+  // Its default leaves out nets with more than a quarter of all vertices, with a warning.
+  set("PHG_EDGE_SIZE_THRESHOLD", "1.0");
+  set("NUM_GLOBAL_PARTS", absl::StrCat(parts));
+  set("IMBALANCE_TOL", absl::StrFormat("%.6f", 1 + imbalance));
+  set("SEED", absl::StrCat(seed % 1'000'000 + 1));
+  void* data = const_cast<Hypergraph*>(&graph);
+  Zoltan_Set_Num_Obj_Fn(zoltan, VertexCount, data);
+  Zoltan_Set_Obj_List_Fn(zoltan, Vertices, data);
+  Zoltan_Set_HG_Size_CS_Fn(zoltan, HypergraphSize, data);
+  Zoltan_Set_HG_CS_Fn(zoltan, HypergraphPins, data);
+  Zoltan_Set_Num_Fixed_Obj_Fn(zoltan, FixedCount, data);
+  Zoltan_Set_Fixed_Obj_List_Fn(zoltan, FixedVertices, data);
 
-  std::string Name() const override { return absl::StrFormat("Zoltan %.1f, PHG", version_); }
-
-  absl::StatusOr<std::vector<int32_t>> Partition(const Hypergraph& graph, int parts,
-                                                 double imbalance, uint64_t seed) override {
-    Zoltan_Struct* zoltan = Zoltan_Create(MPI_COMM_SELF);
-    if (zoltan == nullptr) return absl::UnavailableError("Zoltan has no memory for a partitioning");
-    const auto set = [&](const char* name, const std::string& value) {
-      Zoltan_Set_Param(zoltan, name, value.c_str());
-    };
-    // Names and meaning: Zoltan User's Guide, "General Parameters", "Hypergraph Partitioning".
-    set("DEBUG_LEVEL", "0");
-    set("LB_METHOD", "HYPERGRAPH");
-    set("HYPERGRAPH_PACKAGE", "PHG");
-    set("LB_APPROACH", "PARTITION");
-    set("NUM_GID_ENTRIES", "1");
-    set("NUM_LID_ENTRIES", "1");
-    set("OBJ_WEIGHT_DIM", "1");
-    set("EDGE_WEIGHT_DIM", "0");
-    set("RETURN_LISTS", "PARTS");
-    set("PHG_CUT_OBJECTIVE", "CONNECTIVITY");
-    // Its default leaves out nets with more than a quarter of all vertices, with a warning.
-    set("PHG_EDGE_SIZE_THRESHOLD", "1.0");
-    set("NUM_GLOBAL_PARTS", absl::StrCat(parts));
-    set("IMBALANCE_TOL", absl::StrFormat("%.6f", 1 + imbalance));
-    set("SEED", absl::StrCat(seed % 1'000'000 + 1));
-    void* data = const_cast<Hypergraph*>(&graph);
-    Zoltan_Set_Num_Obj_Fn(zoltan, VertexCount, data);
-    Zoltan_Set_Obj_List_Fn(zoltan, Vertices, data);
-    Zoltan_Set_HG_Size_CS_Fn(zoltan, HypergraphSize, data);
-    Zoltan_Set_HG_CS_Fn(zoltan, HypergraphPins, data);
-    Zoltan_Set_Num_Fixed_Obj_Fn(zoltan, FixedCount, data);
-    Zoltan_Set_Fixed_Obj_List_Fn(zoltan, FixedVertices, data);
-
-    int changes = 0, id_entries = 0, local_id_entries = 0, imports = 0, exports = 0;
-    ZOLTAN_ID_PTR import_ids = nullptr, import_local = nullptr, export_ids = nullptr,
-                  export_local = nullptr;
-    int *import_ranks = nullptr, *import_parts = nullptr, *export_ranks = nullptr,
-        *export_parts = nullptr;
-    const int result =
-        Zoltan_LB_Partition(zoltan, &changes, &id_entries, &local_id_entries, &imports, &import_ids,
-                            &import_local, &import_ranks, &import_parts, &exports, &export_ids,
-                            &export_local, &export_ranks, &export_parts);
-    absl::StatusOr<std::vector<int32_t>> answer = std::vector<int32_t>(graph.vertex_weight.size());
-    if (result != ZOLTAN_OK && result != ZOLTAN_WARN) {
-      answer = absl::UnavailableError(absl::StrCat("Zoltan did not partition (its code ", result,
-                                                   result == ZOLTAN_MEMERR ? ", no memory)" : ")"));
-    } else if (exports != static_cast<int>(graph.vertex_weight.size())) {
-      answer = absl::UnavailableError(absl::StrCat("Zoltan gave parts for ", exports, " of ",
-                                                   graph.vertex_weight.size(), " vertices"));
-    } else {
-      for (int i = 0; i < exports; ++i) (*answer)[export_ids[i]] = export_parts[i];
-    }
-    Zoltan_LB_Free_Part(&import_ids, &import_local, &import_ranks, &import_parts);
-    Zoltan_LB_Free_Part(&export_ids, &export_local, &export_ranks, &export_parts);
-    Zoltan_Destroy(&zoltan);
-    return answer;
+  int changes = 0, id_entries = 0, local_id_entries = 0, imports = 0, exports = 0;
+  ZOLTAN_ID_PTR import_ids = nullptr, import_local = nullptr, export_ids = nullptr,
+                export_local = nullptr;
+  int *import_ranks = nullptr, *import_parts = nullptr, *export_ranks = nullptr,
+      *export_parts = nullptr;
+  const int result =
+      Zoltan_LB_Partition(zoltan, &changes, &id_entries, &local_id_entries, &imports, &import_ids,
+                          &import_local, &import_ranks, &import_parts, &exports, &export_ids,
+                          &export_local, &export_ranks, &export_parts);
+  absl::StatusOr<std::vector<int32_t>> answer = std::vector<int32_t>(graph.vertex_weight.size());
+  if (result != ZOLTAN_OK && result != ZOLTAN_WARN) {
+    answer = absl::UnavailableError(absl::StrCat("Zoltan did not partition (its code ", result,
+                                                 result == ZOLTAN_MEMERR ? ", no memory)" : ")"));
+  } else if (exports != static_cast<int>(graph.vertex_weight.size())) {
+    answer = absl::UnavailableError(absl::StrCat("Zoltan gave parts for ", exports, " of ",
+                                                 graph.vertex_weight.size(), " vertices"));
+  } else {
+    for (int i = 0; i < exports; ++i) (*answer)[export_ids[i]] = export_parts[i];
   }
-
- private:
-  float version_;
-};
+  Zoltan_LB_Free_Part(&import_ids, &import_local, &import_ranks, &import_parts);
+  Zoltan_LB_Free_Part(&export_ids, &export_local, &export_ranks, &export_parts);
+  Zoltan_Destroy(&zoltan);
+  return answer;
+}
 
 void EndMpi() {
   int ended = 0;
@@ -139,7 +129,7 @@ void EndMpi() {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<HypergraphPartitioner>> MakeZoltanPartitioner() {
+absl::StatusOr<HypergraphPartitioner> MakeZoltanPartitioner() {
   int started = 0;
   MPI_Initialized(&started);
   if (started == 0) {
@@ -159,7 +149,7 @@ absl::StatusOr<std::unique_ptr<HypergraphPartitioner>> MakeZoltanPartitioner() {
   if (Zoltan_Initialize(0, nullptr, &version) != ZOLTAN_OK) {
     return absl::UnavailableError("Zoltan does not start");
   }
-  return std::make_unique<ZoltanPartitioner>(version);
+  return HypergraphPartitioner(&Partition);
 }
 
 }  // namespace seqpoint::sparse

@@ -6,16 +6,14 @@
 #ifndef SEQPOINT_DAEMON_SPARSE_ZOLTAN_PARTITIONER_H_
 #define SEQPOINT_DAEMON_SPARSE_ZOLTAN_PARTITIONER_H_
 
-#include <memory>
-
 #include "absl/status/statusor.h"
 #include "daemon/sparse/hypergraph_partitioner.h"
 
 namespace seqpoint::sparse {
 
-// Starts MPI where the process has not done so, and ends it with the process. At most one object at
-// a time; call it before other threads start.
-absl::StatusOr<std::unique_ptr<HypergraphPartitioner>> MakeZoltanPartitioner();
+// Starts MPI where the process has not done so, and ends it with the process. Call it before other
+// threads start.
+absl::StatusOr<HypergraphPartitioner> MakeZoltanPartitioner();
 
 }  // namespace seqpoint::sparse
 

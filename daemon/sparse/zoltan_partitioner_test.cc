@@ -27,7 +27,7 @@ TEST(ZoltanPartitionerTest, KeepsFixedVerticesAndFindsTheCut) {
       graph.pins_of_net.push_back(static_cast<int64_t>(graph.pin.size()));
     }
   }
-  const auto part_of = (*partitioner)->Partition(graph, 2, 0.01, 1);
+  const auto part_of = (*partitioner)(graph, 2, 0.01, 1);
   ASSERT_TRUE(part_of.ok()) << part_of.status();
   for (int32_t v = 0; v < 40; ++v) EXPECT_EQ((*part_of)[v], v < 20 ? 1 : 0) << v;
 }
@@ -37,7 +37,7 @@ TEST(ZoltanPartitionerTest, ThePlanIsBetterThanThePublishedWay) {
   ASSERT_TRUE(partitioner.ok()) << partitioner.status();
   const RadixNetSize size{.neurons = 256, .layers = 8};
   const Network network = MakeRadixNet(size, DrawPermutations(size, 1));
-  const auto plan = MakePlan(network, {.parts = 4, .effort = 0.2}, partitioner->get());
+  const auto plan = MakePlan(network, {.parts = 4, .effort = 0.2}, *partitioner);
   ASSERT_TRUE(plan.ok()) << plan.status();
   ASSERT_TRUE(plan->layer_by_layer.has_value());
   EXPECT_LT(plan->volume.words, plan->layer_by_layer->words);
