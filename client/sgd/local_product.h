@@ -7,6 +7,7 @@
 
 #include <stdint.h>
 
+#include <functional>
 #include <memory>
 
 #include "Eigen/Core"
@@ -33,7 +34,7 @@ class LocalProduct {
   virtual void Store() = 0;
 };
 
-using MakeProduct = std::unique_ptr<LocalProduct> (*)(Weights* weights);
+using MakeProduct = std::function<std::unique_ptr<LocalProduct>(Weights* weights)>;
 
 std::unique_ptr<LocalProduct> MakeEigenProduct(Weights* weights);
 

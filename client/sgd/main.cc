@@ -46,8 +46,6 @@ namespace {
 constexpr const char* kProgram = "seqpoint-sgd";
 constexpr double kMostNumber = std::numeric_limits<float>::max();
 
-decltype(&seqpoint_sgd_cusparse_product) cusparse_product = nullptr;  // of the module
-
 struct Options {
   client::SparseInputOptions input;
   std::string owners;
@@ -197,35 +195,20 @@ absl::StatusOr<Job> Prepare(const Options& options, const Ranks& ranks) {
   return job;
 }
 
-std::vector<Traffic> OfAllRanks(const std::vector<Traffic>& mine, int64_t steps) {
-  std::vector<int64_t> sums;
-  for (const Traffic& traffic : mine) {
-    sums.push_back(traffic.words);
-    sums.push_back(traffic.messages);
-  }
-  MPI_Allreduce(MPI_IN_PLACE, sums.data(), static_cast<int>(sums.size()), MPI_INT64_T, MPI_SUM,
-                MPI_COMM_WORLD);
-  std::vector<Traffic> all(mine.size());
-  for (size_t l = 0; l < mine.size(); ++l) {
-    all[l] = {sums[2 * l] / steps, sums[2 * l + 1] / steps};
-  }
-  return all;
+std::vector<Traffic> OfAllRanks(std::vector<Traffic> layers, int64_t steps) {
+  static_assert(sizeof(Traffic) == 2 * sizeof(int64_t));
+  MPI_Allreduce(MPI_IN_PLACE, layers.data(), static_cast<int>(2 * layers.size()), MPI_INT64_T,
+                MPI_SUM, MPI_COMM_WORLD);
+  for (Traffic& layer : layers) layer = {layer.words / steps, layer.messages / steps};
+  return layers;
 }
 
 Traffic LargestSender(const Training& training, int64_t steps) {
-  int64_t most[2] = {0, 0};
-  for (const auto* layers : {&training.forward_traffic(), &training.backward_traffic()}) {
-    for (const Traffic& traffic : *layers) {
-      most[0] += traffic.words;
-      most[1] += traffic.messages;
-    }
-  }
+  const Traffic forward = Sum(training.forward_traffic());
+  const Traffic backward = Sum(training.backward_traffic());
+  int64_t most[2] = {forward.words + backward.words, forward.messages + backward.messages};
   MPI_Allreduce(MPI_IN_PLACE, most, 2, MPI_INT64_T, MPI_MAX, MPI_COMM_WORLD);
   return {most[0] / steps, most[1] / steps};
-}
-
-std::unique_ptr<LocalProduct> MakeCusparseProduct(Weights* weights) {
-  return std::unique_ptr<LocalProduct>(cusparse_product(weights));
 }
 
 // The module stays open until the program ends.
@@ -244,9 +227,9 @@ absl::StatusOr<MakeProduct> OpenGpu() {
   }
   const auto open =
       reinterpret_cast<decltype(&seqpoint_sgd_open_gpu)>(dlsym(module, "seqpoint_sgd_open_gpu"));
-  cusparse_product =
-      reinterpret_cast<decltype(cusparse_product)>(dlsym(module, "seqpoint_sgd_cusparse_product"));
-  if (open == nullptr || cusparse_product == nullptr) {
+  const auto make = reinterpret_cast<decltype(&seqpoint_sgd_cusparse_product)>(
+      dlsym(module, "seqpoint_sgd_cusparse_product"));
+  if (open == nullptr || make == nullptr) {
     return absl::UnavailableError(
         absl::StrCat("--gpu: ", kCusparseModule, " is of another version; build both together"));
   }
@@ -254,7 +237,7 @@ absl::StatusOr<MakeProduct> OpenGpu() {
     return absl::UnavailableError(
         absl::StrCat("--gpu: no GPU can be used here: ", why, "; leave --gpu out"));
   }
-  return &MakeCusparseProduct;
+  return [make](Weights* weights) { return std::unique_ptr<LocalProduct>(make(weights)); };
 }
 
 std::string StepText(const Report& report) {
@@ -318,34 +301,23 @@ void Gather(const Ranks& ranks, const sparse::Owners& owners, const std::vector<
     }
     sparse::Layer& layer = network.layers[l];
     for (int from = 0; from < ranks.size; ++from) {
+      const std::vector<int32_t> rows = Owned(owners[l + 1], from);
       std::vector<float> weights = mine;
-      int64_t expected = 0;
-      for (int32_t row = 0; row < layer.rows; ++row) {
-        if (owners[l + 1][row] == from) expected += layer.row_begin[row + 1] - layer.row_begin[row];
-      }
       if (from != 0) {
-        weights.resize(expected);
-        MPI_Recv(weights.data(), static_cast<int>(expected), MPI_FLOAT, from, static_cast<int>(l),
+        int64_t count = 0;
+        for (const int32_t row : rows) count += layer.row_begin[row + 1] - layer.row_begin[row];
+        weights.resize(count);
+        MPI_Recv(weights.data(), static_cast<int>(count), MPI_FLOAT, from, static_cast<int>(l),
                  MPI_COMM_WORLD, MPI_STATUS_IGNORE);
       }
-      int64_t next = 0;
-      for (int32_t row = 0; row < layer.rows; ++row) {
-        if (owners[l + 1][row] != from) continue;
+      auto next = weights.begin();
+      for (const int32_t row : rows) {
         const int64_t count = layer.row_begin[row + 1] - layer.row_begin[row];
-        std::copy_n(weights.begin() + next, count, layer.weight.begin() + layer.row_begin[row]);
+        std::copy_n(next, count, layer.weight.begin() + layer.row_begin[row]);
         next += count;
       }
     }
   }
-}
-
-// Whether what was sent is what the judge says of the plan, layer by layer.
-bool AsPredicted(const std::vector<Traffic>& sent, const sparse::Volume& predicted) {
-  for (size_t l = 0; l < sent.size(); ++l) {
-    if (sent[l].words != predicted.layers[l].words) return false;
-    if (sent[l].messages != predicted.layers[l].messages) return false;
-  }
-  return true;
 }
 
 absl::Status Write(const Options& options, const sparse::Network& network, const Report& report) {
@@ -358,7 +330,7 @@ absl::Status Write(const Options& options, const sparse::Network& network, const
   for (size_t l = 0; status.ok() && !options.write.empty() && l < network.layers.size(); ++l) {
     status = client::WriteWhole(LayerFile(options, l), sparse::WriteTsv(network.layers[l]));
   }
-  // The last word, so that a run that was killed while it wrote is told from a whole one.
+  // The last word: a run that was killed while it wrote lacks it.
   if (status.ok() && !options.write.empty() && options.json != "-") {
     status = client::WriteWhole("-", absl::StrCat("weights:  written to ", options.write, "\n"));
   }
@@ -384,8 +356,8 @@ absl::Status Main(const Options& options, const Ranks& ranks) {
   if (!options.write.empty()) Gather(ranks, job.owners, training.Layers(), job.network);
   if (ranks.rank != 0) return OfAllRanks(absl::OkStatus(), ranks);
   const sparse::Volume predicted = sparse::CountVolume(job.network, job.owners, ranks.size);
-  report.as_predicted = AsPredicted(report.forward, predicted) &&
-                        (options.inference || AsPredicted(report.backward, predicted));
+  report.as_predicted = report.forward == predicted.layers &&
+                        (options.inference || report.backward == predicted.layers);
   return OfAllRanks(Write(options, job.network, report), ranks);
 }
 

@@ -20,15 +20,6 @@ double Quantile(std::vector<double> values, double share) {
   return values[below] + (place - static_cast<double>(below)) * (values[above] - values[below]);
 }
 
-Traffic Sum(const std::vector<Traffic>& layers) {
-  Traffic sum;
-  for (const Traffic& traffic : layers) {
-    sum.words += traffic.words;
-    sum.messages += traffic.messages;
-  }
-  return sum;
-}
-
 std::string TrafficLine(const char* name, const std::vector<Traffic>& layers, int samples) {
   const Traffic sum = Sum(layers);
   return absl::StrFormat("%s %d words of each sample, %.1f MB a step, in %d messages\n", name,
@@ -37,6 +28,15 @@ std::string TrafficLine(const char* name, const std::vector<Traffic>& layers, in
 }
 
 }  // namespace
+
+Traffic Sum(const std::vector<Traffic>& layers) {
+  Traffic sum;
+  for (const Traffic& traffic : layers) {
+    sum.words += traffic.words;
+    sum.messages += traffic.messages;
+  }
+  return sum;
+}
 
 std::string ReportText(const Report& report) {
   const size_t steps = report.step_seconds.size();

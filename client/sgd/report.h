@@ -24,6 +24,9 @@ struct Report {
   bool as_predicted = false;               // in every layer, by the judge
 };
 
+// Of all layers.
+Traffic Sum(const std::vector<Traffic>& layers);
+
 std::string ReportText(const Report& report);
 std::string ReportJson(const Report& report);
 

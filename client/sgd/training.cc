@@ -8,7 +8,7 @@
 namespace seqpoint::sgd {
 
 Training::Training(MPI_Comm communicator, std::vector<LocalLayer> layers, const Options& options,
-                   MakeProduct make)
+                   const MakeProduct& make)
     : communicator_(communicator), options_(options), layers_(std::move(layers)) {
   activations_.resize(layers_.size() + 1);
   received_.resize(layers_.size());

@@ -18,6 +18,7 @@
 
 #include "client/sgd/local_layer.h"
 #include "client/sgd/local_product.h"
+#include "daemon/sparse/volume.h"
 
 namespace seqpoint::sgd {
 
@@ -25,11 +26,7 @@ namespace seqpoint::sgd {
 enum class Activation { kSigmoid, kRelu, kClipped };
 enum class Loss { kSquares, kCrossEntropy };  // the latter over a softmax of the last layer
 
-// Sent by this rank.
-struct Traffic {
-  int64_t words = 0;  // activations or partial sums of one sample
-  int64_t messages = 0;
-};
+using Traffic = sparse::LayerVolume;
 
 class Training {
  public:
@@ -43,7 +40,7 @@ class Training {
 
   // `layers`: this rank's, first layer first. MPI is initialised; errors of MPI end the program.
   Training(MPI_Comm communicator, std::vector<LocalLayer> layers, const Options& options,
-           MakeProduct make = &MakeEigenProduct);
+           const MakeProduct& make = &MakeEigenProduct);
   Training(const Training&) = delete;
   Training& operator=(const Training&) = delete;
 

@@ -27,6 +27,8 @@ struct Message {
 struct LayerVolume {
   int64_t words = 0;  // numbers sent, of one sample
   int64_t messages = 0;
+
+  friend bool operator==(const LayerVolume&, const LayerVolume&) = default;
 };
 
 struct Volume {
