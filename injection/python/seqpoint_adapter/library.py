@@ -22,7 +22,7 @@ class _Values(_thread._local):
 
 
 class Library:
-    """What the adapter tells the injected library.
+    """Tells the injected library what the adapter sees.
 
     Threading: any number of threads at once. Names given to `forward` are kept alive here, as the
     library asks.
@@ -44,19 +44,11 @@ class Library:
         self._describe = function("seqpoint_describe", None, ctypes.c_int, ctypes.c_char_p)
         self.rank = function("seqpoint_rank", None, ctypes.c_int, ctypes.c_int)
         self._batches = function("seqpoint_batches", None, ctypes.c_int, ctypes.c_char_p)
-        # Only a library that can make room for another profiler has these.
-        self.stand_down = self.come_back = None
-        if hasattr(handle, "seqpoint_stand_down"):
-            stand_down = function("seqpoint_stand_down", ctypes.c_int, ctypes.c_char_p)
-            self.stand_down = lambda holder: stand_down(holder.encode())
-            self.come_back = function("seqpoint_come_back", ctypes.c_int)
-        # A library before `run --operators` does not have these.
-        self._wants_operators = None
-        if hasattr(handle, "seqpoint_wants_operators"):
-            self._wants_operators = function("seqpoint_wants_operators", ctypes.c_int,
-                                             ctypes.c_void_p)
-            self.distort = function("seqpoint_distort", None)
-            self._operators = function("seqpoint_operators", None, ctypes.c_int, ctypes.c_char_p)
+        self._stand_down = function("seqpoint_stand_down", ctypes.c_int, ctypes.c_char_p)
+        self.come_back = function("seqpoint_come_back", ctypes.c_int)
+        self._wants_operators = function("seqpoint_wants_operators", ctypes.c_int, ctypes.c_void_p)
+        self.distort = function("seqpoint_distort", None)
+        self._operators = function("seqpoint_operators", None, ctypes.c_int, ctypes.c_char_p)
         self._values = _Values()
         self._names = {}  # tuple of names -> address of their array
         self._kept = []
@@ -82,17 +74,17 @@ class Library:
         else:
             self._forward(training, count, names_at, own.at, at_ns)
 
+    def stand_down(self, holder):
+        self._stand_down(holder.encode())
+
     def wants_operators(self):
         """The lengths of the iteration that has begun, if its operators are to be recorded."""
-        if self._wants_operators is None:
-            return None
         lengths = (ctypes.c_int64 * 2)()
         count = self._wants_operators(ctypes.addressof(lengths))
         return None if count < 0 else tuple(lengths[:count])
 
     def operators(self, works, message):
-        if self._wants_operators is not None:
-            self._operators(works, message.encode(errors="replace"))
+        self._operators(works, message.encode(errors="replace"))
         log(message)
 
     def batches(self, per_iteration, message):

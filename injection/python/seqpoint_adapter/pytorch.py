@@ -156,7 +156,7 @@ class Adapter:
         yield getattr(loaders, "_BaseDataLoaderIter", None), "__next__", None, "_on_taken"
         yield torch, "compile", "_on_compile"
         profile = torch.autograd.profiler.profile
-        if self._library.stand_down is not None and hasattr(profile, "_prepare_trace"):
+        if hasattr(profile, "_prepare_trace"):
             yield profile, "_prepare_trace", "_on_profiler", None, "_on_profiler_ended"
             yield profile, "__exit__", None, "_on_profiler_ended", "_on_profiler_ended"
 
