@@ -39,7 +39,7 @@ class Batches:
     long as `watching` is true."""
 
     def __init__(self):
-        self._watching = False
+        self.watching = False  # the other calls are wanted
         self._turns = None  # why the passes are those of several steps, in words
         self._lost = None  # why the iterations so far do not tell, in words
         self._said = None  # what was found before
@@ -47,8 +47,8 @@ class Batches:
 
     def watch(self):
         """Looks at how the passes share batches, at the beginning and again now and then."""
-        if not self._watching:
-            self._watching = True
+        if not self.watching:
+            self.watching = True
             self._is_whole = False  # the open iteration was watched from its beginning
             self._before = self._state = None
             self._taken = []  # sources of the batches since the last pass
@@ -58,7 +58,7 @@ class Batches:
     def begin(self):
         """What counts as an iteration is different from here on."""
         self._said = None
-        self._watching = False
+        self.watching = False
         self.watch()
 
     def _begin_window(self):
@@ -77,10 +77,6 @@ class Batches:
         self._before, self._state = self._state, None  # tensors of the first call
         self._first = None  # numbers of the first call
         self._latest = self._gradient = None  # of the call before
-
-    @property
-    def watching(self):
-        return self._watching
 
     def take_turns(self, why):
         """Passes of an iteration lie between steps of different optimisers."""
@@ -149,7 +145,7 @@ class Batches:
             self._said = self._judge()
         if self._iterations >= WINDOW:
             # One pass for each iteration: that goes on, mostly.
-            self._watching = self._several > 0 or self._turns is not None
+            self.watching = self._several > 0 or self._turns is not None
             self._begin_window()
         if self._lost is not None:
             return UNKNOWN, self._lost
