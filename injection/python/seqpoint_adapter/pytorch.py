@@ -539,10 +539,7 @@ class Adapter:
             target.names = reader.names
             target.names_at = self._library.names(
                 tuple(target.label + name for name in target.names))
-        if self._attached and self._capturing is None:
-            self._library.forward(training, target.names_at, numbers)
-        else:
-            self._send(training, target.names_at, numbers)
+        self._send(training, target.names_at, numbers)
         return numbers
 
     def _send(self, training, names_at, numbers):
