@@ -15,8 +15,7 @@ namespace {
 
 // The major versions that are known, the newest first.
 constexpr const char* kMajors[] = {"13", "12"};
-constexpr uint32_t kOldestVersion = 19;       // CUDA 12.0
-constexpr uint32_t kFirstUnknown = 140'000u;  // CUDA 14
+constexpr uint32_t kOldestVersion = 19;  // CUDA 12.0
 
 // The path of a loaded object whose file name begins with `prefix`.
 bool Mapped(const char* prefix, char path[PATH_MAX]) {
@@ -99,13 +98,11 @@ void* OpenCupti(bool* was_mapped) {
 
 // CUPTI opens libnvperf_host.so by its bare name, which fails where its folder is not on the search
 // path (pip packages). Opened beforehand from CUPTI's own folder, the bare name finds it.
-void PreloadNvperf(void* any_cupti_function) {
-  Dl_info info;
-  if (dladdr(any_cupti_function, &info) == 0 || info.dli_fname == nullptr) return;
-  const int length = FolderLength(info.dli_fname);
+void PreloadNvperf(const char* cupti_path) {
+  const int length = FolderLength(cupti_path);
   if (length == 0) return;
-  Open(kLoad, "%.*s/libnvperf_host.so", length, info.dli_fname);
-  Open(kLoad, "%.*s/libnvperf_target.so", length, info.dli_fname);
+  Open(kLoad, "%.*s/libnvperf_host.so", length, cupti_path);
+  Open(kLoad, "%.*s/libnvperf_target.so", length, cupti_path);
 }
 
 template <typename Function>
@@ -137,7 +134,7 @@ bool Cupti::CanSample() const {
 }
 #undef SEQPOINT_IS_THERE
 
-LoadedCupti LoadCupti(Cupti* cupti, CudaDriver* driver, Features* features) {
+bool LoadCupti(Cupti* cupti, CudaDriver* driver, Features* features) {
   using abi::Feature;
   using abi::FeatureState;
   if (void* cuda = dlopen("libcuda.so.1", kLoaded); cuda != nullptr) {
@@ -145,15 +142,14 @@ LoadedCupti LoadCupti(Cupti* cupti, CudaDriver* driver, Features* features) {
     SEQPOINT_DRIVER(SEQPOINT_RESOLVE)
 #undef SEQPOINT_RESOLVE
   }
-  LoadedCupti loaded = {};
-  void* handle = OpenCupti(&loaded.was_mapped);
+  void* handle = OpenCupti(&cupti->was_mapped);
   if (handle == nullptr) {
     const char* why = dlerror();
     features->Report(Feature::kCupti, FeatureState::kFailed, 0,
                      "libcupti.so.13 was not found (%s); install the CUPTI of your CUDA, or set "
                      "SEQPOINT_CUPTI_LIB to its path",
                      why == nullptr ? "" : why);
-    return loaded;
+    return false;
   }
   const char* missing = nullptr;
 #define SEQPOINT_RESOLVE(name) \
@@ -163,7 +159,7 @@ LoadedCupti LoadCupti(Cupti* cupti, CudaDriver* driver, Features* features) {
   if (missing != nullptr) {
     features->Report(Feature::kCupti, FeatureState::kFailed, 0,
                      "libcupti lacks %s; install CUDA 12.0 or later", missing);
-    return loaded;
+    return false;
   }
 #define SEQPOINT_RESOLVE(name) Resolve(handle, "cupti" #name, &cupti->name);
   SEQPOINT_CUPTI_OPTIONAL(SEQPOINT_RESOLVE)
@@ -174,27 +170,25 @@ LoadedCupti LoadCupti(Cupti* cupti, CudaDriver* driver, Features* features) {
   uint32_t version = 0;
   cupti->GetVersion(&version);
   cupti->version = version;
-  PreloadNvperf(reinterpret_cast<void*>(cupti->GetVersion));
   Dl_info info;
   const bool known = dladdr(reinterpret_cast<void*>(cupti->GetVersion), &info) != 0;
   const char* path = known ? info.dli_fname : "libcupti";
+  PreloadNvperf(path);
   if (version < kOldestVersion) {
     features->Report(Feature::kCupti, FeatureState::kFailed, version,
                      "CUPTI version %u in %s is older than CUDA 12.0; install a later one", version,
                      path);
-    return loaded;
+    return false;
   }
-  loaded.usable = true;
-  loaded.reads_records = version < kFirstUnknown;
   features->Report(Feature::kCupti, FeatureState::kReady, version, "CUPTI version %u from %s",
                    version, path);
-  if (!loaded.reads_records) {
+  if (cupti->Has(kHasUnknownRecords)) {
     features->Report(Feature::kActivity, FeatureState::kIgnored, version,
                      "CUPTI version %u is newer than this library knows: calls are watched, GPU "
                      "records are not read; install a later SeqPoint",
                      version);
   }
-  return loaded;
+  return true;
 }
 
 }  // namespace seqpoint::inject

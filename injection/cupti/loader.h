@@ -106,6 +106,7 @@ struct Cupti {
   SEQPOINT_CUPTI_SAMPLING(SEQPOINT_MEMBER)
 #undef SEQPOINT_MEMBER
   uint32_t version;  // as cuptiGetVersion says: 19..28 for 12.x, xxyyzz from 13.0; 0: not loaded
+  bool was_mapped;   // the process had it before we looked for it
 
   bool Has(CuptiTrait trait) const { return (CuptiTraits(version) & trait) != 0; }
   // "CUPTI_ERROR_...": never null.
@@ -125,13 +126,9 @@ struct CudaDriver {
 #undef SEQPOINT_MEMBER
 };
 
-struct LoadedCupti {
-  bool usable;         // it is there, and from CUDA 12.0 or later
-  bool reads_records;  // this code was written for its records
-  bool was_mapped;     // the process had libcupti already
-};
-// Reports what was found, and what cannot be used.
-LoadedCupti LoadCupti(Cupti* cupti, CudaDriver* driver, Features* features);
+// Reports what was found, and what cannot be used. True: CUPTI is there, and from CUDA 12.0 or
+// later.
+bool LoadCupti(Cupti* cupti, CudaDriver* driver, Features* features);
 
 }  // namespace seqpoint::inject
 

@@ -21,6 +21,8 @@ enum CuptiTrait : uint32_t {
   kNeedsBuffers = 16,
   // cuptiSubscribe_v2 and the activity functions that we call exclude each other.
   kSeparatesSubscribeV2 = 32,
+  // Its records may be others than those that this code was written for.
+  kHasUnknownRecords = 64,
 };
 
 struct CuptiRelease {
@@ -42,6 +44,8 @@ inline constexpr CuptiRelease kCuptiReleases[] = {
     {0, 26, kNeedsBuffers},
     // UG 13.4, 2.4.3 and 2.4.8; guides up to 13.1 know of no second activity API.
     {130200, UINT32_MAX, kSeparatesSubscribeV2},
+    // CUDA 14 and later.
+    {140000, UINT32_MAX, kHasUnknownRecords},
 };
 
 constexpr uint32_t CuptiTraits(uint32_t version) {

@@ -5,7 +5,8 @@ namespace seqpoint::inject {
 using Kind = Measurement::Kind;
 
 void Handover::Begin() {
-  if (reads_records_ && parts_.activity->Init() && parts_.activity->traces()) {
+  const bool may_record = !records_forbidden_ && !parts_.cupti->Has(kHasUnknownRecords);
+  if (may_record && parts_.activity->Init() && parts_.activity->traces()) {
     parts_.features->Report(abi::Feature::kActivity, abi::FeatureState::kReady, 0,
                             "GPU work can be recorded");
   }

@@ -37,8 +37,8 @@ class Handover final : public CuptiUser {
   };
   explicit Handover(const Parts& parts) : parts_(parts) {}
 
-  // This CUPTI's records are known, and may be asked for.
-  void SetReadsRecords(bool reads) { reads_records_ = reads; }
+  // Records are not asked for.
+  void ForbidRecords() { records_forbidden_ = true; }
 
   void Begin() override;
   void Renew() override;
@@ -51,7 +51,7 @@ class Handover final : public CuptiUser {
 
  private:
   const Parts parts_;
-  bool reads_records_ = false;
+  bool records_forbidden_ = false;
 };
 
 }  // namespace seqpoint::inject

@@ -179,14 +179,6 @@ void ReportNvtx(Guest* guest) {
   }
 }
 
-// True: CUPTI is there and can be used.
-bool FindCupti(Guest* guest, bool* was_mapped) {
-  const LoadedCupti loaded = LoadCupti(&guest->cupti, &guest->driver, &guest->features);
-  *was_mapped = loaded.was_mapped;
-  guest->handover.SetReadsRecords(loaded.reads_records);
-  return loaded.usable;
-}
-
 // Who began: the CUDA driver, or a framework adapter, in a program with or without a GPU.
 enum class Caller { kDriver, kAdapter, kAdapterWithoutGpu };
 
@@ -206,7 +198,6 @@ void Initialize(Caller caller) {
       injection::InjectSocketPath(guest->socket_path, sizeof(guest->socket_path));
   if (!path.ok()) Log("%s", path.message);
 
-  bool was_mapped = false;
   if (caller == Caller::kAdapterWithoutGpu) {
     guest->ownership.SetLibrary(Library::kNoGpu);
     guest->host_times.store(true);
@@ -218,7 +209,7 @@ void Initialize(Caller caller) {
                            "(CUDA_INJECTION64_PATH=%s): iterations and lengths are found without "
                            "it; unset the variable to have it profiled",
                            tool);
-  } else if (FindCupti(guest, &was_mapped)) {
+  } else if (LoadCupti(&guest->cupti, &guest->driver, &guest->features)) {
     guest->ownership.SetLibrary(Library::kFound);
   }
   guest->clock.Decide();
@@ -226,7 +217,7 @@ void Initialize(Caller caller) {
   ReportNvtx(guest);
 
   guest->levels.Start();
-  if (guest->ownership.has_library()) WatchOtherUsers(guest, was_mapped);
+  if (guest->ownership.has_library()) WatchOtherUsers(guest);
   guest->ownership.Take(false);
   if (guest->ownership.has_calls()) return;
   // No context will be announced; the reason must reach the daemon all the same.
@@ -235,11 +226,10 @@ void Initialize(Caller caller) {
 
 // CUDA begins in a process that was attached without it: its GPU work is seen from here on.
 void BeginCuda(Guest* guest) {
-  bool was_mapped = false;
-  if (!FindCupti(guest, &was_mapped)) return;
+  if (!LoadCupti(&guest->cupti, &guest->driver, &guest->features)) return;
   guest->clock.Decide();
   guest->ownership.SetLibrary(Library::kFound);
-  WatchOtherUsers(guest, was_mapped);
+  WatchOtherUsers(guest);
   // The helper thread may be at something, for a moment.
   for (int i = 0; i < 100 && !guest->ownership.Take(false); ++i) SleepNs(100'000);
 }

@@ -101,7 +101,7 @@ CUptiResult Finalize() {
 
 }  // namespace
 
-void WatchOtherUsers(Guest* guest, bool was_mapped) {
+void WatchOtherUsers(Guest* guest) {
   const Cupti& cupti = guest->cupti;
   Dl_info info;
   if (dladdr(reinterpret_cast<void*>(cupti.GetVersion), &info) == 0) return;
@@ -124,10 +124,11 @@ void WatchOtherUsers(Guest* guest, bool was_mapped) {
   const std::span<const Redirection> beginnings(redirections, kBeginnings);
   constexpr size_t kFirst = k_cuptiActivityRegisterCallbacks;
   size_t which = 0;
-  const Called called = was_mapped ? CalledSoFar(beginnings.subspan(kFirst), &which) : Called::kNo;
+  const Called called =
+      cupti.was_mapped ? CalledSoFar(beginnings.subspan(kFirst), &which) : Called::kNo;
   if (!RedirectCalls(redirections)) {
     // CUPTI returns a buffer to whoever registered last, be it ours.
-    guest->handover.SetReadsRecords(false);
+    guest->handover.ForbidRecords();
     guest->features.Report(abi::Feature::kActivity, abi::FeatureState::kFailed, 0,
                            "/proc/self/mem cannot be written in this process, so that another user "
                            "of CUPTI would not be noticed: GPU times are not asked for, and "
@@ -135,7 +136,7 @@ void WatchOtherUsers(Guest* guest, bool was_mapped) {
   }
   if (called == Called::kYes) return Notice(kHolders[kFirst + which], false);
   if (called == Called::kMentioned) return Notice(kMayUse, false);
-  if (!was_mapped) return;
+  if (!cupti.was_mapped) return;
   char file[24], holder[64];
   const Held held = HeldByAnObject(beginnings, file, sizeof(file));
   if (held == Held::kYes) {

@@ -13,9 +13,8 @@ namespace seqpoint::inject {
 struct Guest;
 
 // From now on another user is noticed when it begins. One that recorded activities before, or may
-// have, is noticed here: then this stands down at once. `was_mapped`: libcupti was in the process
-// before we looked for it.
-void WatchOtherUsers(Guest* guest, bool was_mapped);
+// have, is noticed here: then this stands down at once.
+void WatchOtherUsers(Guest* guest);
 
 }  // namespace seqpoint::inject
 
