@@ -94,6 +94,7 @@ template <typename Record>
 bool ActivityDecoder::FillCopy(const Record& in, DataType type, abi::CopyRecord* out) {
   if (!FillWork(in, type, out)) return false;
   out->bytes = in.bytes;
+  if constexpr (requires { in.copyKind; }) out->kind = in.copyKind;
   listener_->OnCallRecord(in.correlationId, in.start);
   return true;
 }
@@ -124,18 +125,13 @@ void ActivityDecoder::Decode(const CUpti_Activity* record) {
       out.dynamic_shared_bytes = static_cast<uint32_t>(in->dynamicSharedMemory);
       break;
     }
-    case CUPTI_ACTIVITY_KIND_MEMCPY: {
-      const Copy* in = reinterpret_cast<const Copy*>(record);
-      if (!FillCopy(*in, DataType::kCopy, &data.copy)) return;
-      data.copy.kind = in->copyKind;
+    case CUPTI_ACTIVITY_KIND_MEMCPY:
+      if (!FillCopy(*reinterpret_cast<const Copy*>(record), DataType::kCopy, &data.copy)) return;
       break;
-    }
-    case CUPTI_ACTIVITY_KIND_MEMCPY2: {
-      const PeerCopy* in = reinterpret_cast<const PeerCopy*>(record);
-      if (!FillCopy(*in, DataType::kCopy, &data.copy)) return;
-      data.copy.kind = in->copyKind;
+    case CUPTI_ACTIVITY_KIND_MEMCPY2:
+      if (!FillCopy(*reinterpret_cast<const PeerCopy*>(record), DataType::kCopy, &data.copy))
+        return;
       break;
-    }
     case CUPTI_ACTIVITY_KIND_MEMSET:
       if (!FillCopy(*reinterpret_cast<const Memset*>(record), DataType::kMemset, &data.copy))
         return;
