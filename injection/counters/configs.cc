@@ -38,7 +38,7 @@ CounterConfig* CounterConfigs::Find(uint16_t config_id) {
 // Kernels that communicate wait for those of other GPUs.
 const char* CounterConfigs::WhyNoKernels() const {
   if (WorldSize() > 1) return "the job has several ranks, whose kernels wait for each other";
-  if (names_->saw_communication()) {
+  if (parts_.names->saw_communication()) {
     return "the program uses NCCL or NVSHMEM, whose kernels wait for each other";
   }
   return nullptr;
@@ -68,20 +68,24 @@ void CounterConfigs::Prepare(uint32_t target, const abi::MetricConfig wanted[abi
     } else {
       DropHost(&config->host);
     }
-    Report(wanted[i].config_id, passes, result, message);
+    const abi::ConfigEvent event = {wanted[i].config_id, static_cast<uint16_t>(passes), result,
+                                    static_cast<uint32_t>(message.size()), 0};
+    parts_.ring->WriteEvent(abi::EventType::kConfig, &event, sizeof(event), message.c_str(),
+                            message.size());
   }
 }
 
 uint32_t CounterConfigs::PrepareTarget(CUcontext context) {
   if (target_ready_) return CUPTI_SUCCESS;
-  const CallWatch::Scope watch(call_watch_, "the preparation of CUPTI's counters", true);
+  const CallWatch::Scope watch(parts_.call_watch, "the preparation of CUPTI's counters", true);
   if (!backend_->Exists()) {
-    features_->Report(abi::Feature::kCounters, abi::FeatureState::kIgnored, 0,
-                      "this CUPTI (version %u) has no %s; install CUDA 12.6 or later for counters",
-                      cupti_->version, backend_->words());
+    parts_.features->Report(
+        abi::Feature::kCounters, abi::FeatureState::kIgnored, 0,
+        "this CUPTI (version %u) has no %s; install CUDA 12.6 or later for counters",
+        cupti_->version, backend_->words());
     return CUPTI_ERROR_NOT_SUPPORTED;
   }
-  const CurrentContext current(driver_, context);
+  const CurrentContext current(parts_.driver, context);
   if (!initialized_) {
     SEQPOINT_PARAMS(Profiler_Initialize, initialize);
     SEQPOINT_CALL_OR_RETURN(ProfilerInitialize, &initialize);
@@ -106,10 +110,11 @@ uint32_t CounterConfigs::PrepareTarget(CUcontext context) {
                       : no(supported.wsl)                 ? "this is WSL"
                       : no(supported.sli)                 ? "it is in SLI mode"
                                                           : "CUPTI does not say why";
-    features_->Report(abi::Feature::kCounters, abi::FeatureState::kIgnored, 0,
-                      "the GPU does not support %s: %s; kernels and times are recorded without "
-                      "counters",
-                      backend_->words(), why);
+    parts_.features->Report(
+        abi::Feature::kCounters, abi::FeatureState::kIgnored, 0,
+        "the GPU does not support %s: %s; kernels and times are recorded without "
+        "counters",
+        backend_->words(), why);
     return CUPTI_ERROR_NOT_SUPPORTED;
   }
 
@@ -117,7 +122,7 @@ uint32_t CounterConfigs::PrepareTarget(CUcontext context) {
   chip.deviceIndex = device;
   SEQPOINT_CALL_OR_RETURN(DeviceGetChipName, &chip);
   if (chip.pChipName != nullptr) strncpy(chip_, chip.pChipName, sizeof(chip_) - 1);
-  contexts_->ReportDevice(device, chip_);
+  parts_.contexts->ReportDevice(device, chip_);
 
   size_t bytes = 0;
   uint32_t result = backend_->Probe(context, device, nullptr, &bytes);
@@ -128,17 +133,9 @@ uint32_t CounterConfigs::PrepareTarget(CUcontext context) {
     has_availability_ = true;
   }
   target_ready_ = true;
-  features_->Report(abi::Feature::kCounters, abi::FeatureState::kReady, 0,
-                    "counters of %s can be collected by %s", chip_, backend_->words());
+  parts_.features->Report(abi::Feature::kCounters, abi::FeatureState::kReady, 0,
+                          "counters of %s can be collected by %s", chip_, backend_->words());
   return CUPTI_SUCCESS;
-}
-
-void CounterConfigs::Report(uint16_t config_id, uint32_t passes, uint32_t result,
-                            const Message& message) {
-  const abi::ConfigEvent event = {config_id, static_cast<uint16_t>(passes), result,
-                                  static_cast<uint32_t>(message.size()), 0};
-  ring_->WriteEvent(abi::EventType::kConfig, &event, sizeof(event), message.c_str(),
-                    message.size());
 }
 
 uint32_t CounterConfigs::BuildConfig(CounterConfig* config, uint32_t* passes, Message* message) {
@@ -176,8 +173,8 @@ uint32_t CounterConfigs::BuildConfig(CounterConfig* config, uint32_t* passes, Me
         "%s: measured one after the other, they would hang; without --roofline the "
         "job is measured as usual",
         why);
-    features_->Report(abi::Feature::kRoofline, abi::FeatureState::kIgnored, 0,
-                      "counters of single kernels: %s", message->c_str());
+    parts_.features->Report(abi::Feature::kRoofline, abi::FeatureState::kIgnored, 0,
+                            "counters of single kernels: %s", message->c_str());
     return CUPTI_ERROR_NOT_SUPPORTED;
   }
   bool of_context = false;

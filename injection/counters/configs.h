@@ -18,25 +18,30 @@
 #include "injection/base/names.h"
 #include "injection/counters/backend.h"
 #include "injection/cupti/call_watch.h"
+#include "injection/cupti/captures.h"
 #include "injection/cupti/contexts.h"
 #include "injection/cupti/loader.h"
 #include "injection/ring/writer.h"
 
 namespace seqpoint::inject {
 
+// The parts that counters use, and that outlive them.
+struct CounterParts {
+  const Cupti* cupti;
+  const CudaDriver* driver;
+  const Names* names;
+  Contexts* contexts;
+  Captures* captures;
+  CallWatch* call_watch;
+  WakeWord* helper;
+  injection::RingWriter* ring;
+  Features* features;
+};
+
 class CounterConfigs {
  public:
-  CounterConfigs(const Cupti* cupti, const CudaDriver* driver, const Names* names,
-                 Contexts* contexts, CallWatch* call_watch, injection::RingWriter* ring,
-                 Features* features, CounterBackend* backend)
-      : cupti_(cupti),
-        driver_(driver),
-        names_(names),
-        contexts_(contexts),
-        call_watch_(call_watch),
-        ring_(ring),
-        features_(features),
-        backend_(backend) {}
+  CounterConfigs(const CounterParts& parts, CounterBackend* backend)
+      : parts_(parts), backend_(backend) {}
 
   // Null: there is none that is ready.
   CounterConfig* Find(uint16_t config_id);
@@ -59,22 +64,16 @@ class CounterConfigs {
   using Message = Text<256>;
 
   uint32_t Fail(const char* function, uint32_t result) const {
-    return ReportCounterFailure(*cupti_, features_, function, result);
+    return ReportCounterFailure(*cupti_, parts_.features, function, result);
   }
   uint32_t BuildConfig(CounterConfig* config, uint32_t* passes, Message* message);
   uint32_t MakeHost(const CounterConfig& config, CUpti_Profiler_Host_Object** host);
   uint32_t AddMetrics(CUpti_Profiler_Host_Object* host, const char** names, size_t count);
   void FindRefusedMetric(const CounterConfig& config, Message* message);
   void DropHost(CUpti_Profiler_Host_Object** host);
-  void Report(uint16_t config_id, uint32_t passes, uint32_t result, const Message& message);
 
-  const Cupti* const cupti_;
-  const CudaDriver* const driver_;
-  const Names* const names_;
-  Contexts* const contexts_;
-  CallWatch* const call_watch_;
-  injection::RingWriter* const ring_;
-  Features* const features_;
+  const CounterParts parts_;
+  const Cupti* const cupti_ = parts_.cupti;
   CounterBackend* backend_;
   CounterConfig configs_[abi::kMaxConfigs];
   bool initialized_ = false;  // cuptiProfilerInitialize succeeded

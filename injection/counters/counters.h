@@ -47,18 +47,7 @@ namespace seqpoint::inject {
 
 class Counters final : public CallRecordListener {
  public:
-  struct Parts {  // that outlive it
-    const Cupti* cupti;
-    const CudaDriver* driver;
-    const Names* names;
-    Contexts* contexts;
-    Captures* captures;
-    CallWatch* call_watch;
-    WakeWord* helper;
-    injection::RingWriter* ring;
-    Features* features;
-  };
-  explicit Counters(const Parts& parts) : parts_(parts) {}
+  explicit Counters(const CounterParts& parts) : parts_(parts) {}
 
   // CUPTI is there: until now there are no counters.
   void Start() { gone_.store(false, std::memory_order_relaxed); }
@@ -116,15 +105,14 @@ class Counters final : public CallRecordListener {
   bool DecodeNow(bool last);
   uint32_t DecodeKernels(double* sums);
 
-  const Parts parts_;
+  const CounterParts parts_;
   alignas(64) uint8_t counter_image_[kCounterImageBytes];  // of the backend that measures
   RangeProfiler range_{parts_.cupti, parts_.features, counter_image_};
   PmSampler pm_{parts_.cupti, parts_.features, counter_image_};
   CounterBackend* backend_ = &range_;
   std::atomic<bool> samples_{false};  // backend_ is pm_
   KernelRanges kernels_;
-  CounterConfigs configs_{parts_.cupti,      parts_.driver, parts_.names,    parts_.contexts,
-                          parts_.call_watch, parts_.ring,   parts_.features, &range_};
+  CounterConfigs configs_{parts_, &range_};
   CounterAvailability availability_;
   std::atomic<State> state_{State::kIdle};
   std::atomic<bool> gone_{true};      // no CUPTI: before Start, or for ever
