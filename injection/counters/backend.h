@@ -64,7 +64,8 @@ class CounterBackend {
   virtual uint32_t Probe(CUcontext, uint32_t device, uint8_t* image, size_t* bytes) = 0;
   // Has Probe's image metrics of the whole device (metric_scope.h)?
   virtual bool ImageHasDevice() const { return true; }
-  // `usual_ns`: how long an iteration took last; 0: not known.
+  // `usual_ns`: how long an iteration took last; 0: not known. The context is the one whose profiler
+  // is enabled, where one is.
   virtual uint32_t Open(CUcontext, CounterConfig* config, uint64_t usual_ns) = 0;
   virtual uint32_t Close() = 0;
   virtual void Discard() {}
@@ -73,7 +74,7 @@ class CounterBackend {
   // How much of its iteration a Decode saw that succeeded; false: all of it, by ranges.
   virtual bool Sampled(abi::SampledEvent* seen) const { return false; }
   // Makes a Decode that waits give up; any thread.
-  virtual void Expire() = 0;
+  void Expire() { expired_.store(true, std::memory_order_relaxed); }
   // Gives the hardware back.
   virtual void Disable() = 0;
   // CUPTI was ended: its objects are gone without a call of ours.
@@ -96,6 +97,7 @@ class CounterBackend {
   Features* const features_;
   uint8_t* const counter_image_;
   CUcontext context_ = nullptr;
+  std::atomic<bool> expired_{false};
 };
 
 }  // namespace seqpoint::inject

@@ -96,7 +96,6 @@ uint32_t PmSampler::Open(CUcontext context, CounterConfig* config, uint64_t usua
     SEQPOINT_CALL_OR_RETURN(PmSamplingEnable, &enable);
     object_ = enable.pPmSamplingObject;
     context_ = context;
-    enabled_.store(true, std::memory_order_relaxed);
   }
   expired_.store(false, std::memory_order_relaxed);
   const uint32_t result = StartFor(config, usual_ns);
@@ -161,7 +160,6 @@ void PmSampler::Disable() {
 }
 
 void PmSampler::Forget() {
-  enabled_.store(false, std::memory_order_relaxed);
   started_ = false;
   object_ = nullptr;
   context_ = nullptr;

@@ -41,11 +41,10 @@ class PmSampler final : public CounterBackend {
     *seen = seen_;
     return true;
   }
-  void Expire() override { expired_.store(true, std::memory_order_relaxed); }
   void Disable() override;
   void Forget() override;
   // Other iterations than the measured one are not themselves while it is.
-  bool enabled() const { return enabled_.load(std::memory_order_relaxed); }
+  bool enabled() const { return object_.load(std::memory_order_relaxed) != nullptr; }
 
   // A candidate for the begin of an iteration, at API time.
   void OnBoundary(uint64_t now_ns);
@@ -79,8 +78,7 @@ class PmSampler final : public CounterBackend {
   uint32_t NewImage(CounterConfig* config);
   void Stop();
 
-  CUpti_PmSampling_Object* object_ = nullptr;  // null: none enabled
-  std::atomic<bool> enabled_{false};           // there is an object
+  std::atomic<CUpti_PmSampling_Object*> object_{nullptr};  // null: none enabled
   bool started_ = false;
   uint64_t started_ns_ = 0;
   uint64_t interval_ns_ = 0;
@@ -90,7 +88,6 @@ class PmSampler final : public CounterBackend {
   bool end_expected_ = false;
   uint64_t closed_monotonic_ns_ = 0;
   abi::SampledEvent seen_ = {};  // of the last Decode
-  std::atomic<bool> expired_{false};
 };
 
 }  // namespace seqpoint::inject

@@ -42,21 +42,16 @@ uint32_t RangeProfiler::Probe(CUcontext context, uint32_t, uint8_t* image, size_
 bool RangeProfiler::ImageHasDevice() const { return cupti_->version >= kDeviceLevelFlagVersion; }
 
 uint32_t RangeProfiler::Open(CUcontext context, CounterConfig* config, uint64_t) {
-  uint32_t result = EnableFor(context);
-  if (result == CUPTI_SUCCESS) result = StartRange(config);
+  if (object_ == nullptr) {
+    SEQPOINT_PARAMS(RangeProfiler_Enable, enable);
+    enable.ctx = context;
+    SEQPOINT_CALL_OR_RETURN(RangeProfilerEnable, &enable);
+    object_ = enable.pRangeProfilerObject;
+    context_ = context;
+  }
+  const uint32_t result = StartRange(config);
   if (result != CUPTI_SUCCESS) Disable();
   return result;
-}
-
-uint32_t RangeProfiler::EnableFor(CUcontext context) {
-  if (object_ != nullptr && context_ == context) return CUPTI_SUCCESS;
-  Disable();
-  SEQPOINT_PARAMS(RangeProfiler_Enable, enable);
-  enable.ctx = context;
-  SEQPOINT_CALL_OR_RETURN(RangeProfilerEnable, &enable);
-  object_ = enable.pRangeProfilerObject;
-  context_ = context;
-  return CUPTI_SUCCESS;
 }
 
 // As many ranges as find room, of kernels; else one.
@@ -138,8 +133,7 @@ void RangeProfiler::Disable() {
   SEQPOINT_PARAMS(RangeProfiler_Disable, disable);
   disable.pRangeProfilerObject = object_;
   cupti_->RangeProfilerDisable(&disable);
-  object_ = nullptr;
-  context_ = nullptr;
+  Forget();
 }
 
 bool RangeProfiler::Decode(CounterConfig* config, double* values, uint32_t* status) {

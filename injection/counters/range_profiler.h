@@ -25,7 +25,6 @@ class RangeProfiler final : public CounterBackend {
   uint32_t Open(CUcontext context, CounterConfig* config, uint64_t usual_ns) override;
   uint32_t Close() override;
   bool Decode(CounterConfig* config, double* values, uint32_t* status) override;
-  void Expire() override { expired_.store(true, std::memory_order_relaxed); }
   void Disable() override;
   void Forget() override { object_ = nullptr, context_ = nullptr; }
 
@@ -34,14 +33,12 @@ class RangeProfiler final : public CounterBackend {
   uint32_t DecodeKernels(CounterConfig* config, KernelRanges* kernels, uint32_t* missing);
 
  private:
-  uint32_t EnableFor(CUcontext context);
   uint32_t StartRange(CounterConfig* config);
   uint32_t FitImage(CounterConfig* config);
   uint32_t ReadRanges(CounterConfig* config, size_t* ranges, size_t* dropped);
 
   CUpti_RangeProfiler_Object* object_ = nullptr;  // null: none enabled
   bool pushed_ = false;                           // the open range is one of ours
-  std::atomic<bool> expired_{false};
 };
 
 }  // namespace seqpoint::inject
