@@ -4,7 +4,6 @@
 
 namespace seqpoint::inject {
 
-using abi::Level;
 using abi::Op;
 
 uint32_t KindOfClock(const abi::Rule& rule) {
@@ -18,19 +17,6 @@ uint32_t KindOfClock(const abi::Rule& rule) {
       return kKindMemset;
     case Op::kGraphLaunch:
       return kKindGraph;
-    default:
-      return 0;
-  }
-}
-
-uint32_t KindsOfLevel(Level level, const abi::Rule& rule) {
-  switch (level) {
-    case Level::kLearn:
-      return kKindsOfLearn;
-    case Level::kMark:
-      // A graph that is instantiated while the kind is off leaves no record in any trace window
-      // after (CUPTI user guide 2.3.7.5), so the kind is never off.
-      return kKindGraph | KindOfClock(rule);
     default:
       return 0;
   }

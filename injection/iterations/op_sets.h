@@ -36,9 +36,6 @@ constexpr bool IsWatching(abi::Level level) {
 
 // The activity kind that records the rule's clock event; 0: none does.
 uint32_t KindOfClock(const abi::Rule& rule);
-// Activity kinds that a level other than *trace* keeps on. At *mark* the kind of the rule's clock
-// event, if that is a rare one: its GPU start is the time of the iteration.
-uint32_t KindsOfLevel(abi::Level level, const abi::Rule& rule);
 // Some of what the rule must see are calls of the CUDA driver.
 bool NeedsDriver(const abi::Rule& rule);
 // Its lengths are known only with the last micro-batch or with the step itself.

@@ -34,14 +34,19 @@ bool WatchSwitch::HidesGraphs() const {
   return early_graphs_ && KindOfClock(parts_.state->matcher.rule()) == kKindGraph;
 }
 
-// Activity kinds outside of windows.
+// Activity kinds outside of windows. At *mark* the kind of the rule's clock event, if that is a rare
+// one: its GPU start is the time of the iteration.
 uint32_t WatchSwitch::WantedKinds() const {
   const Share share = parts_.ownership->share();
   if (share == Share::kNothing) return 0;
   if (parts_.state->level == Level::kTrace) return TraceKinds();
   // Without calls nothing joins the records of single events with them.
-  return share == Share::kRecords ? 0
-                                  : KindsOfLevel(parts_.state->level, parts_.state->matcher.rule());
+  if (share == Share::kRecords) return 0;
+  if (parts_.state->level == Level::kLearn) return kKindsOfLearn;
+  if (parts_.state->level != Level::kMark) return 0;
+  // A graph that is instantiated while the kind is off leaves no record in any trace window after
+  // (CUPTI user guide 2.3.7.5), so the kind is never off.
+  return kKindGraph | KindOfClock(parts_.state->matcher.rule());
 }
 
 void WatchSwitch::Apply(bool may_wait) {
