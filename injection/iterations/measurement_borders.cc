@@ -105,8 +105,9 @@ void MeasurementBorders::ReportFailure(uint32_t status) {
 
 abi::CountersEvent MeasurementBorders::ClosingEvent(uint32_t status) const {
   const Measurement& closing = *parts_.window->closing();
-  return {closing.iteration, {closing.length[0], closing.length[1]}, closing.config_id, 0, status,
-          closing.stopped_ns};
+  return {
+      closing.iteration, {closing.length[0], closing.length[1]}, closing.entry.config_id, 0, status,
+      closing.stopped_ns};
 }
 
 void MeasurementBorders::OnCaptureBegin(CUcontext context) {

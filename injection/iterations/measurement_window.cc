@@ -18,7 +18,6 @@ bool MeasurementWindow::OnStep(const abi::MatchResult& result) {
   open_.stepped = true;
   open_.length[0] = result.step.length[0];
   open_.length[1] = result.step.length[1];
-  open_.valid = result.step.valid;
   if (!open_.chosen || !Plan::Holds(open_.entry, result.step.length, result.step.valid)) Spoil();
   return chosen_now;
 }
@@ -62,7 +61,6 @@ void MeasurementWindow::Decide(const abi::MatchResult& result, uint32_t flags, u
   open_.kind = entry->config_id == abi::kConfigTrace ? Kind::kTrace : Kind::kCounters;
   open_.speculative = speculative;
   open_.chosen = !speculative;
-  open_.config_id = entry->config_id;
   open_.kernels = readiness_->OfKernels(entry->config_id);
   open_.iteration = result.iteration;
   open_.entry = *entry;
@@ -70,7 +68,6 @@ void MeasurementWindow::Decide(const abi::MatchResult& result, uint32_t flags, u
     plan_.Take(entry->entry_id);
     open_.length[0] = result.length[0];
     open_.length[1] = result.length[1];
-    open_.valid = decision ? result.valid : 0;
   }
   state_->distorted = true;
   actions->open = true;
@@ -96,7 +93,7 @@ const abi::PlanEntry* MeasurementWindow::ChooseEntry(const abi::MatchResult& res
 // The lengths of an iteration whose window opened speculatively: does an entry want them?
 bool MeasurementWindow::ChooseSpeculative(const int64_t length[2], uint32_t valid) {
   const abi::PlanEntry* entry =
-      plan_.Match(length, valid, open_.config_id, [](uint16_t) { return true; });
+      plan_.Match(length, valid, config_id(), [](uint16_t) { return true; });
   if (entry == nullptr) {
     speculative_.OnUnwanted(state_->lots.Draw());
     return false;

@@ -31,8 +31,6 @@ struct Measurement {
   bool unwanted;     // the lengths turned out not to be wanted
   bool kernels;      // counters of single kernels
   bool captured;     // a stream capture ended it
-  uint16_t config_id;
-  uint32_t valid;
   uint64_t iteration;
   uint64_t begin_ns;
   uint64_t stopped_ns;
@@ -79,7 +77,7 @@ class MeasurementWindow {
   bool open() const { return open_.kind != Kind::kNone; }
   Kind kind() const { return open_.kind; }
   bool of_kernels() const { return open_.kernels; }
-  uint16_t config_id() const { return open_.config_id; }
+  uint16_t config_id() const { return open_.entry.config_id; }
   // The iteration is measured, and its lengths are wanted.
   bool Measures(uint64_t iteration) const {
     return open() && open_.chosen && open_.iteration == iteration;
