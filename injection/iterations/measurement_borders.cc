@@ -36,8 +36,7 @@ void MeasurementBorders::Open(CUcontext known) {
   parts_.state->held_ns += end_ns - begin_ns;
   if (status == 0) return;
   parts_.window->Drop();
-  ReportFailure(status);
-  WriteWindow(end_ns, status);
+  Report(end_ns, status);
 }
 
 void MeasurementBorders::Close(CUcontext known) {
@@ -70,21 +69,18 @@ void MeasurementBorders::Close(CUcontext known) {
       parts_.counters->Decode(ClosingEvent(status));
     } else {
       parts_.counters->Discard();
-      ReportFailure(status);
     }
   }
-  WriteWindow(end_ns, status);
+  Report(end_ns, status);
   LockGuard lock(&parts_.state->lock);
   parts_.state->held_ns += end_ns - begin_ns;
   if (status != abi::kCountersOk) parts_.window->OnFailed(end_ns);
 }
 
-void MeasurementBorders::ReportAborted() {
-  ReportFailure(abi::kCountersAborted);
-  WriteWindow(parts_.clock->NowNs(), abi::kCountersAborted);
-}
+void MeasurementBorders::ReportAborted() { Report(parts_.clock->NowNs(), abi::kCountersAborted); }
 
-void MeasurementBorders::WriteWindow(uint64_t end_ns, uint32_t status) {
+void MeasurementBorders::Report(uint64_t end_ns, uint32_t status) {
+  if (status != abi::kCountersOk) ReportFailure(status);
   const Measurement& closing = *parts_.window->closing();
   const bool trace = closing.kind == Kind::kTrace;
   abi::WindowEvent window = {};

@@ -57,7 +57,8 @@ class MeasurementBorders final : public Readiness {
 
  private:
   abi::CountersEvent ClosingEvent(uint32_t status) const;
-  void WriteWindow(uint64_t end_ns, uint32_t status);
+  // Tells the daemon that closing() is over, and why it came to nothing where it did.
+  void Report(uint64_t end_ns, uint32_t status);
 
   const Parts parts_;
 };
