@@ -9,6 +9,11 @@
   CUpti_##function##_Params name = {};  \
   name.structSize = CUpti_##function##_Params_STRUCT_SIZE
 
+// The same of a function that works with the profiler's object: `object_`.
+#define SEQPOINT_OBJECT_PARAMS(profiler, function, name) \
+  SEQPOINT_PARAMS(profiler##_##function, name);          \
+  name.p##profiler##Object = object_
+
 // Calls the function, or reports why it does not do what was asked and returns that.
 #define SEQPOINT_CALL_OR_RETURN(function, ...)                                            \
   if (const uint32_t refusal = cupti_->function(__VA_ARGS__); refusal != CUPTI_SUCCESS) { \

@@ -107,8 +107,7 @@ uint32_t PmSampler::StartFor(CounterConfig* config, uint64_t usual_ns) {
   interval_ns_ = usual_ns == 0 ? kUsualIntervalNs
                                : std::clamp(usual_ns / kSamplesOfIteration, kShortestIntervalNs,
                                             kLongestIntervalNs);
-  SEQPOINT_PARAMS(PmSampling_SetConfig, set);
-  set.pPmSamplingObject = object_;
+  SEQPOINT_OBJECT_PARAMS(PmSampling, SetConfig, set);
   set.configSize = config->image_bytes;
   set.pConfig = config->image;
   set.hardwareBufferSize = kHardwareBufferBytes;
@@ -122,8 +121,7 @@ uint32_t PmSampler::StartFor(CounterConfig* config, uint64_t usual_ns) {
     result = cupti_->PmSamplingSetConfig(&set);
   }
   if (result != CUPTI_SUCCESS) return Fail("cuptiPmSamplingSetConfig", result);
-  SEQPOINT_PARAMS(PmSampling_Start, start);
-  start.pPmSamplingObject = object_;
+  SEQPOINT_OBJECT_PARAMS(PmSampling, Start, start);
   SEQPOINT_CALL_OR_RETURN(PmSamplingStart, &start);
   started_ = true;
   cupti_->GetTimestamp(&started_ns_);
@@ -144,8 +142,7 @@ uint32_t PmSampler::Close() {
 void PmSampler::Stop() {
   if (!started_) return;
   started_ = false;
-  SEQPOINT_PARAMS(PmSampling_Stop, stop);
-  stop.pPmSamplingObject = object_;
+  SEQPOINT_OBJECT_PARAMS(PmSampling, Stop, stop);
   const uint32_t result = cupti_->PmSamplingStop(&stop);
   if (result != CUPTI_SUCCESS) Fail("cuptiPmSamplingStop", result);
 }
@@ -153,8 +150,7 @@ void PmSampler::Stop() {
 void PmSampler::Disable() {
   if (object_ == nullptr) return;
   Stop();
-  SEQPOINT_PARAMS(PmSampling_Disable, disable);
-  disable.pPmSamplingObject = object_;
+  SEQPOINT_OBJECT_PARAMS(PmSampling, Disable, disable);
   cupti_->PmSamplingDisable(&disable);
   Forget();
 }
@@ -193,8 +189,7 @@ bool PmSampler::Decode(CounterConfig* config, double* values, uint32_t* status) 
 }
 
 uint32_t PmSampler::NewImage(CounterConfig* config) {
-  SEQPOINT_PARAMS(PmSampling_GetCounterDataSize, size);
-  size.pPmSamplingObject = object_;
+  SEQPOINT_OBJECT_PARAMS(PmSampling, GetCounterDataSize, size);
   size.pMetricNames = config->names;
   size.numMetrics = config->count;
   for (size.maxSamples = kMaxSamplesOfImage; size.maxSamples > 0; size.maxSamples /= 2) {
@@ -209,8 +204,7 @@ uint32_t PmSampler::NewImage(CounterConfig* config) {
     return CUPTI_ERROR_OUT_OF_MEMORY;
   }
   config->counter_bytes = size.counterDataSize;
-  SEQPOINT_PARAMS(PmSampling_CounterDataImage_Initialize, image);
-  image.pPmSamplingObject = object_;
+  SEQPOINT_OBJECT_PARAMS(PmSampling, CounterDataImage_Initialize, image);
   image.counterDataSize = config->counter_bytes;
   image.pCounterData = counter_image_;
   SEQPOINT_CALL_OR_RETURN(PmSamplingCounterDataImageInitialize, &image);
@@ -224,8 +218,7 @@ uint32_t PmSampler::DecodeSamples(CounterConfig* config, uint64_t begin_ns, uint
   for (int round = 0; round < kMaxDecodes; ++round) {
     uint32_t result = NewImage(config);
     if (result != CUPTI_SUCCESS) return result;
-    SEQPOINT_PARAMS(PmSampling_DecodeData, decode);
-    decode.pPmSamplingObject = object_;
+    SEQPOINT_OBJECT_PARAMS(PmSampling, DecodeData, decode);
     decode.pCounterDataImage = counter_image_;
     decode.counterDataImageSize = config->counter_bytes;
     result = cupti_->PmSamplingDecodeData(&decode);
@@ -238,8 +231,7 @@ uint32_t PmSampler::DecodeSamples(CounterConfig* config, uint64_t begin_ns, uint
     info.counterDataImageSize = config->counter_bytes;
     SEQPOINT_CALL_OR_RETURN(PmSamplingGetCounterDataInfo, &info);
     for (size_t i = 0; i < info.numCompletedSamples; ++i) {
-      SEQPOINT_PARAMS(PmSampling_CounterData_GetSampleInfo, sample);
-      sample.pPmSamplingObject = object_;
+      SEQPOINT_OBJECT_PARAMS(PmSampling, CounterData_GetSampleInfo, sample);
       sample.pCounterDataImage = counter_image_;
       sample.counterDataImageSize = config->counter_bytes;
       sample.sampleIndex = i;

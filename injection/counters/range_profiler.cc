@@ -59,8 +59,7 @@ uint32_t RangeProfiler::FitImage(CounterConfig* config) {
   for (size_t ranges = config->kernels ? KernelRanges::kMaxRanges : 1; ranges > 0; ranges /= 2) {
     // The profiler remembers the metrics of the last question for a size; the image is made for
     // them.
-    SEQPOINT_PARAMS(RangeProfiler_GetCounterDataSize, size);
-    size.pRangeProfilerObject = object_;
+    SEQPOINT_OBJECT_PARAMS(RangeProfiler, GetCounterDataSize, size);
     size.pMetricNames = config->names;
     size.numMetrics = config->count;
     size.maxNumOfRanges = ranges;
@@ -81,14 +80,12 @@ uint32_t RangeProfiler::FitImage(CounterConfig* config) {
 uint32_t RangeProfiler::StartRange(CounterConfig* config) {
   uint32_t result = FitImage(config);
   if (result != CUPTI_SUCCESS) return result;
-  SEQPOINT_PARAMS(RangeProfiler_CounterDataImage_Initialize, image);
-  image.pRangeProfilerObject = object_;
+  SEQPOINT_OBJECT_PARAMS(RangeProfiler, CounterDataImage_Initialize, image);
   image.counterDataSize = config->counter_bytes;
   image.pCounterData = counter_image_;
   SEQPOINT_CALL_OR_RETURN(RangeProfilerCounterDataImageInitialize, &image);
 
-  SEQPOINT_PARAMS(RangeProfiler_SetConfig, set);
-  set.pRangeProfilerObject = object_;
+  SEQPOINT_OBJECT_PARAMS(RangeProfiler, SetConfig, set);
   set.configSize = config->image_bytes;
   set.pConfig = config->image;
   set.counterDataImageSize = config->counter_bytes;
@@ -102,25 +99,21 @@ uint32_t RangeProfiler::StartRange(CounterConfig* config) {
   set.targetNestingLevel = 1;
   SEQPOINT_CALL_OR_RETURN(RangeProfilerSetConfig, &set);
 
-  SEQPOINT_PARAMS(RangeProfiler_Start, start);
-  start.pRangeProfilerObject = object_;
+  SEQPOINT_OBJECT_PARAMS(RangeProfiler, Start, start);
   SEQPOINT_CALL_OR_RETURN(RangeProfilerStart, &start);
   pushed_ = !config->kernels;
   if (!pushed_) return CUPTI_SUCCESS;
 
-  SEQPOINT_PARAMS(RangeProfiler_PushRange, push);
-  push.pRangeProfilerObject = object_;
+  SEQPOINT_OBJECT_PARAMS(RangeProfiler, PushRange, push);
   push.pRangeName = "iteration";
   SEQPOINT_CALL_OR_RETURN(RangeProfilerPushRange, &push);
   return CUPTI_SUCCESS;
 }
 
 uint32_t RangeProfiler::Close() {
-  SEQPOINT_PARAMS(RangeProfiler_PopRange, pop);
-  pop.pRangeProfilerObject = object_;
+  SEQPOINT_OBJECT_PARAMS(RangeProfiler, PopRange, pop);
   const uint32_t popped = pushed_ ? cupti_->RangeProfilerPopRange(&pop) : CUPTI_SUCCESS;
-  SEQPOINT_PARAMS(RangeProfiler_Stop, stop);
-  stop.pRangeProfilerObject = object_;
+  SEQPOINT_OBJECT_PARAMS(RangeProfiler, Stop, stop);
   const uint32_t stopped = cupti_->RangeProfilerStop(&stop);
   if (popped == CUPTI_SUCCESS && stopped == CUPTI_SUCCESS) return 0;
   Disable();  // the next range begins with a profiler that is not half open
@@ -130,8 +123,7 @@ uint32_t RangeProfiler::Close() {
 
 void RangeProfiler::Disable() {
   if (object_ == nullptr) return;
-  SEQPOINT_PARAMS(RangeProfiler_Disable, disable);
-  disable.pRangeProfilerObject = object_;
+  SEQPOINT_OBJECT_PARAMS(RangeProfiler, Disable, disable);
   cupti_->RangeProfilerDisable(&disable);
   Forget();
 }
@@ -150,8 +142,7 @@ bool RangeProfiler::Decode(CounterConfig* config, double* values, uint32_t* stat
 }
 
 uint32_t RangeProfiler::ReadRanges(CounterConfig* config, size_t* ranges, size_t* dropped) {
-  SEQPOINT_PARAMS(RangeProfiler_DecodeData, decode);
-  decode.pRangeProfilerObject = object_;
+  SEQPOINT_OBJECT_PARAMS(RangeProfiler, DecodeData, decode);
   SEQPOINT_CALL_OR_RETURN(RangeProfilerDecodeData, &decode);
   *dropped = decode.numOfRangeDropped;
 
