@@ -50,13 +50,9 @@ class ByHand:
             return False
         if cycle.waits_with(parameter):
             return False
-        self.forget()
-        return True
-
-    def forget(self):
-        """There was a step."""
         self.passes = 0
         self._version = None
+        return True
 
 
 def gradient(parameter):
