@@ -237,10 +237,9 @@ uint32_t Counters::DecodeKernels(double* sums) {
   event.length[1] = measured_.length[1];
   event.config_id = measured_.config_id;
   event.count = static_cast<uint16_t>(active_->count);
-  event.kernels = kernels_.kernel_count();
+  event.kernels = static_cast<uint32_t>(kernels_.kernels().size());
   event.missing = missing;
-  for (uint32_t i = 0; i < kernels_.kernel_count(); ++i) {
-    const KernelRanges::Kernel& kernel = kernels_.kernels()[i];
+  for (const KernelRanges::Kernel& kernel : kernels_.kernels()) {
     event.name_id = kernel.name_id;
     event.launches = kernel.launches;
     parts_.ring->WriteEvent(abi::EventType::kKernelCounters, &event, sizeof(event), kernel.value,

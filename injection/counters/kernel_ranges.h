@@ -14,6 +14,7 @@
 #include <stdint.h>
 
 #include <atomic>
+#include <span>
 
 #include "injection/abi/control.h"
 #include "injection/abi/records.h"
@@ -48,8 +49,7 @@ class KernelRanges {
   void ClearSums() { kernel_count_ = 0; }
   // Adds the values of the `range`-th range, below min(launches(), kMaxRanges).
   void Add(uint32_t range, const double* values, uint32_t count);
-  const Kernel* kernels() const { return kernels_; }
-  uint32_t kernel_count() const { return kernel_count_; }
+  std::span<const Kernel> kernels() const { return {kernels_, kernel_count_}; }
 
  private:
   std::atomic<bool> listing_{false};
