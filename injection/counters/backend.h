@@ -64,8 +64,8 @@ class CounterBackend {
   virtual uint32_t Probe(CUcontext, uint32_t device, uint8_t* image, size_t* bytes) = 0;
   // Has Probe's image metrics of the whole device (metric_scope.h)?
   virtual bool ImageHasDevice() const { return true; }
-  // `usual_ns`: how long an iteration took last; 0: not known. The context is the one whose profiler
-  // is enabled, where one is.
+  // `usual_ns`: how long an iteration took last; 0: not known. The context is the one whose
+  // profiler is enabled, where one is.
   virtual uint32_t Open(CUcontext, CounterConfig* config, uint64_t usual_ns) = 0;
   virtual uint32_t Close() = 0;
   virtual void Discard() {}

@@ -66,21 +66,19 @@ void OnDriverCall(uint32_t cbid, const CUpti_CallbackData& data) {
   call.context = data.context;
   call.correlation_id = data.correlationId;
   if (watched->blocks) call.begin_ns = *data.correlationData;
-  if (!enter && !sync) {
-    call.end_ns = guest->clock.NowNs();
-    ReadParams(*watched, data, &guest->graphs, &call);
-    guest->router.OnBlocked(call);
-    return;
-  }
-  if (sync) {
+  if (!enter) {
     call.end_ns = guest->clock.NowNs();
     // The daemon reads how long the host waited; a zero would say that it did not.
-    if (call.end_ns <= call.begin_ns) call.end_ns = call.begin_ns + 1;
+    if (sync && call.end_ns <= call.begin_ns) call.end_ns = call.begin_ns + 1;
   } else if (call.begin_ns == 0 && guest->state.is_learning()) {
     call.begin_ns = guest->clock.NowNs();
   }
   ReadParams(*watched, data, &guest->graphs, &call);
-  guest->router.OnCall(call);
+  if (enter || sync) {
+    guest->router.OnCall(call);
+  } else {
+    guest->router.OnBlocked(call);
+  }
 }
 
 void OnResource(uint32_t cbid, const CUpti_ResourceData& data) {
