@@ -415,25 +415,18 @@ class Adapter:
             if target not in self._called:
                 self._called.append(target)
         is_root = target is self._root
-        if is_root:
-            training = self._grad() and (module.training or not self._train_mode)
-            if training:
-                if self._forwards == 0:
-                    self._begin_iteration(module)
-                self._forwards += 1
-                self._called_root = True
-            else:
-                self._on_gradient_free()
-                return
-        elif self._grad():
-            self._passes = True
-            if self._forwards == 0:
-                return
-            training = None
-        else:
+        if not (self._trains(module) if is_root else self._grad()):
             self._on_gradient_free()
             return
         self._passes = True
+        if is_root:
+            if self._forwards == 0:
+                self._begin_iteration(module)
+            self._forwards += 1
+            self._called_root = True
+        elif self._forwards == 0:
+            return
+        training = True if is_root else None
         if self._begun:  # by passes without gradients
             self._begun, training = False, None
         numbers = None
@@ -466,8 +459,12 @@ class Adapter:
         wraps, or a copy of it."""
         if self._forwards > 0:
             self._before_further_pass(self._root)
-        if not (self._grad() and (module.training or not self._train_mode)):
+        if not self._trains(module):
             self._on_gradient_free()
+
+    def _trains(self, module):
+        """A call of the root, or of what belongs to it, is one of training."""
+        return self._grad() and (module.training or not self._train_mode)
 
     def _on_gradient_free(self):
         """A pass without gradients: an evaluation, unless they come before nearly every step."""
@@ -567,16 +564,12 @@ class Adapter:
                 self._outer_steps[type(optimizer)] = code
         if self._searching or self._root is None or self._compiles:
             return
-        root = self._root.module()
-        if self._by_hand:
+        root, trained = self._root.module(), trained_by(optimizer)
+        # One parameter is no model: an input that is optimised, perhaps in each iteration.
+        is_other = len(trained) > 1 and (
+            root is None or not any(id(p) in trained for p in parameters_of(root)))
+        if self._by_hand or is_other:
             self._by_hand = False
-            self._trainings += 1
-            self._search()
-            return
-        trained = trained_by(optimizer)
-        if len(trained) < 2:
-            return  # no model: an input that is optimised, perhaps in each iteration
-        if root is None or not any(id(p) in trained for p in parameters_of(root)):
             self._trainings += 1
             self._search()
 
