@@ -24,10 +24,8 @@ class Cycle:
         self.phases = False  # optimisers whose models are trained one after the other
         self.changed = False  # what to_come() or phases say, perhaps
         self._closer = None
-        self._alone = False  # no other one stepped
         self._closed = 0  # steps of the closer
         self._others = weakref.WeakKeyDictionary()  # steps of each since the closer's last
-        self._others_stepped = False
         self._closed_at = weakref.WeakKeyDictionary()  # steps of the closer, at each one's last
         self._latest = None  # that stepped
         self._newest = lambda: None  # the last to step for the first time
@@ -72,7 +70,6 @@ class Cycle:
             return False
         if any(takes_part(_parameters(optimizer)) for optimizer in self._to_come()):
             return False
-        self._alone = len(self._others) == 1
         self._close(last)
         return True
 
@@ -80,9 +77,6 @@ class Cycle:
         """This optimiser has stepped: is the iteration over? `own`: there were forward passes since
         the step before, of any optimiser."""
         closer = self.closer()
-        if optimizer is closer and self._alone:
-            self._closed += 1
-            return True
         latest, self._latest = self._latest, weakref.ref(optimizer)
         if not own and latest is not None and latest() not in (None, optimizer):
             self._joint.update((optimizer, latest()))
@@ -92,8 +86,6 @@ class Cycle:
             steps = self._others[optimizer] = self._others.get(optimizer, 0) + 1
             between = self._closed - self._closed_at.get(optimizer, self._closed)
             self._closed_at[optimizer] = self._closed
-            self._others_stepped = True
-            self._alone = closer is None and len(self._others) == 1
             self.changed |= new
             self._waiting.discard(optimizer)
             if closer is None:
@@ -124,10 +116,8 @@ class Cycle:
             self._closed = 0
             self._closed_at.clear()
         self._closed += 1
-        if self._others_stepped:
-            self._others_stepped = False
-            for other in list(self._others):
-                self._others[other] = 0
+        for other in list(self._others):
+            self._others[other] = 0
 
 
 def _parameters(optimizer):
