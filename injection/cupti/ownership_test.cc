@@ -139,7 +139,7 @@ TEST_F(OwnershipTest, AToolThatWasThereFirstKeepsItUntilItLeaves) {
   g_fake.subscribe = CUPTI_SUCCESS;
   EXPECT_TRUE(ownership_.Take(false));
   EXPECT_EQ(ownership_.share(), Share::kAll);
-  // What happened before was not seen.
+  // Nobody saw what happened before.
   EXPECT_EQ(TakeLog(), (Log{"subscribe", "begin", "renew", "change after a hole", "switch"}));
 }
 

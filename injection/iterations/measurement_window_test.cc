@@ -42,7 +42,7 @@ class MeasurementWindowTest : public testing::Test {
     ++control_->plan_count;
     window_->ApplyPlan(*control_);
   }
-  // What a boundary asks for; `length`: known there, else 0.
+  // The answer to a boundary; `length`: known there, else 0.
   DeferredActions Boundary(int64_t length, bool may_switch = true) {
     ++iteration_;
     DeferredActions actions = {};

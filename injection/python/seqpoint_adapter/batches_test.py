@@ -74,7 +74,7 @@ class BatchesTest(unittest.TestCase):
                     whole = Tensor()
                     for _ in range(taken):
                         self.batches.on_taken(1)
-                # What the pass before found, beside the part of the batch.
+                # The pass had the result of the one before, besides its part of the batch.
                 self.pass_on(Tensor(whole), Tensor())
                 said = self.batches.end()
             self.assertEqual(said[0], UNKNOWN)

@@ -56,7 +56,7 @@ class ByHand:
 
 
 def gradient(parameter):
-    """What each backward pass changes."""
+    """Answers what each backward pass changes."""
     grad = parameter.grad
     return None if grad is None else (id(grad), grad._version)
 

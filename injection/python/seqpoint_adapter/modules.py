@@ -42,7 +42,7 @@ def parameters_of(module):
 
 
 def wrapped_by(root):
-    """What the root wraps (as DDP, torch.compile and PEFT do), and that in turn: of each module the
+    """Answers what the root wraps (DDP, torch.compile, PEFT), and that in turn: of each module the
     part that holds more than half of its parameters. Of PyTorch's own classes, which other models
     have parts of, only what holds all of them."""
     classes = Counter(type(module) for module in root.modules())

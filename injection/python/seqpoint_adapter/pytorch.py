@@ -148,7 +148,7 @@ class Adapter:
             around_import("torch._dynamo", self._before_dynamo, self._on_dynamo)
 
     def _hooks(self):
-        """What is hooked in any case where it is there: a class or module, the name of its
+        """Yields what is hooked in any case where it is there: a class or module, the name of its
         function, and the names of methods of ours, as hooks.around takes them."""
         torch = self._torch
         loaders = sys.modules.get("torch.utils.data.dataloader")
@@ -477,7 +477,7 @@ class Adapter:
         self._send(1 if self._begun else 0, self._library.names(()), ())
 
     def _gradient(self):
-        """What each backward pass changes; None also where that is not known."""
+        """Answers what each backward pass changes; None also where that is not known."""
         parameter = self._graded() if self._graded is not None else None
         return None if parameter is None else by_hand.gradient(parameter)
 
@@ -627,7 +627,7 @@ class Adapter:
                 self._search()
 
     def _look(self):
-        """What changes seldom, at steps that become rare."""
+        """Looks at what changes seldom, at steps that become rare."""
         self._look_at = 2 * self._steps
         self._cycle.changed = False
         self._batches.give_up(self._other_trainings())
@@ -860,7 +860,7 @@ def _scalers(torch):
 
 
 class _Capture:
-    """What was told while a CUDA graph was captured."""
+    """The calls that were told while a CUDA graph was captured."""
 
     def __init__(self):
         self.forwards = []
