@@ -50,15 +50,12 @@ class _Start:
                 return None
             sys.meta_path.remove(self)
             try:
-                load("seqpoint_adapter", [_FOLDER]).wait()
+                adapter = load("seqpoint_adapter", [_FOLDER])
+                adapter.wait()
             except Exception as error:
                 _log(error)
                 return None
-        for finder in list(sys.meta_path):
-            spec = finder.find_spec(name, path, target) if hasattr(finder, "find_spec") else None
-            if spec is not None:
-                return spec
-        return None
+        return adapter.find_without(self, name, path, target)
 
 
 def _log(error):

@@ -51,6 +51,16 @@ class _Loader:
             raise
 
 
+def find_without(us, name, path, target):
+    """Finds a module as the import system does without our finder `us`; None: there is none."""
+    for finder in list(sys.meta_path):
+        find = getattr(finder, "find_spec", None)
+        spec = find(name, path, target) if finder is not us and find is not None else None
+        if spec is not None:
+            return spec
+    return None
+
+
 class _Finder:
     """Finds one module for the import system, once."""
 
@@ -66,7 +76,7 @@ class _Finder:
             return None
         self._asking.add(thread)
         try:
-            spec = self._find_otherwise(name, path, target)
+            spec = find_without(self, name, path, target)
         except BaseException as error:
             hide_frame(error)
             raise
@@ -75,14 +85,6 @@ class _Finder:
         if spec is not None and hasattr(spec.loader, "exec_module"):
             spec.loader = _Loader(spec.loader, self)
         return spec
-
-    def _find_otherwise(self, name, path, target):
-        for finder in list(sys.meta_path):
-            find = getattr(finder, "find_spec", None)
-            spec = find(name, path, target) if finder is not self and find is not None else None
-            if spec is not None:
-                return spec
-        return None
 
     def load(self, loader, module):
         self._before()

@@ -80,7 +80,6 @@ class Cycle:
         latest, self._latest = self._latest, weakref.ref(optimizer)
         if not own and latest is not None and latest() not in (None, optimizer):
             self._joint.update((optimizer, latest()))
-        taken_over = False
         if optimizer is not closer:
             new = optimizer not in self._others
             steps = self._others[optimizer] = self._others.get(optimizer, 0) + 1
@@ -102,9 +101,8 @@ class Cycle:
                 pass  # the closer steps several times for each of its steps
             elif not (new and self._closed <= RAREST):
                 return False
-            taken_over = closer is not None
         self._close(optimizer)
-        return TAKEN_OVER if taken_over else True
+        return True if closer in (None, optimizer) else TAKEN_OVER
 
     def closer(self):
         return self._closer() if self._closer is not None else None

@@ -67,8 +67,5 @@ class LeftOut:
     def on_step(self, passes):
         """A step was made, behind so many passes of its iteration."""
         self._single = self._single + 1 if passes == 1 else 0
-        if self._left_out > 0:
-            self._in_a_row += 1
-            self._left_out = 0
-        elif self._in_a_row > 0:
-            self._in_a_row = 0
+        self._in_a_row = self._in_a_row + 1 if self._left_out > 0 else 0
+        self._left_out = 0
