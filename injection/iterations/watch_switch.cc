@@ -34,8 +34,8 @@ bool WatchSwitch::HidesGraphs() const {
   return early_graphs_ && KindOfClock(parts_.state->matcher.rule()) == kKindGraph;
 }
 
-// Activity kinds outside of windows. At *mark* the kind of the rule's clock event, if that is a rare
-// one: its GPU start is the time of the iteration.
+// Activity kinds outside of windows. At *mark* the kind of the rule's clock event, if that is a
+// rare one: its GPU start is the time of the iteration.
 uint32_t WatchSwitch::WantedKinds() const {
   const Share share = parts_.ownership->share();
   if (share == Share::kNothing) return 0;
