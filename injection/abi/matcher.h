@@ -126,7 +126,7 @@ class Matcher {
   bool Matches(const EventPattern& pattern, const MatchEvent& event) const;
   static constexpr uint32_t kUncounted = ~0u;
   static bool Take(const EventPattern& pattern, const MatchEvent& event, uint32_t* count);
-  static bool Read(const LengthSource& source, const MatchEvent& event, int64_t* value);
+  static uint64_t Read(const LengthSource& source, const MatchEvent& event);
   static void Fold(uint8_t fold, int64_t value, Value* folded);
   uint32_t Evaluate(const MatchEvent& event);
   uint32_t OnStep();
@@ -315,35 +315,25 @@ inline uint32_t Matcher::OnCandidate() {
   return flags;
 }
 
-inline bool Matcher::Read(const LengthSource& source, const MatchEvent& event, int64_t* value) {
-  uint64_t raw = 0;
+// Above INT64_MAX: the event has no such length.
+inline uint64_t Matcher::Read(const LengthSource& source, const MatchEvent& event) {
   switch (static_cast<LengthField>(source.field)) {
     case LengthField::kBytes:
-      raw = event.bytes;
-      break;
+      return event.bytes;
     case LengthField::kGridX:
-      raw = event.grid_x;
-      break;
+      return event.grid_x;
     case LengthField::kGridY:
-      raw = event.grid_y;
-      break;
+      return event.grid_y;
     case LengthField::kGridZ:
-      raw = event.grid_z;
-      break;
+      return event.grid_z;
     case LengthField::kNamePayload:
-      if (!event.has_payload) return false;
-      raw = event.bytes;
-      break;
+      return event.has_payload ? event.bytes : UINT64_MAX;
     case LengthField::kNameDigits:
-      if (source.digit_run >= event.digit_runs) return false;
-      raw = static_cast<uint64_t>(event.digits[source.digit_run]);
-      break;
+      if (source.digit_run >= event.digit_runs) return UINT64_MAX;
+      return static_cast<uint64_t>(event.digits[source.digit_run]);
     default:
-      return false;
+      return UINT64_MAX;
   }
-  if (raw > static_cast<uint64_t>(INT64_MAX)) return false;
-  *value = static_cast<int64_t>(raw);
-  return true;
 }
 
 inline void Matcher::Fold(uint8_t fold, int64_t value, Value* folded) {
@@ -369,7 +359,8 @@ inline bool Matcher::ReadLengths(const MatchEvent& event) {
       continue;  // known at the step, not before
     }
     if (reading.occurrences++ != source.ordinal) continue;
-    reading.last.known = Read(source, event, &reading.last.value);
+    const uint64_t read = Read(source, event);
+    reading.last = {read <= INT64_MAX, static_cast<int64_t>(read)};
     if (reading.last.known && source.lag == 0 && open()) {
       Fold(source.fold, reading.last.value, &reading.folded);
       changed = true;
