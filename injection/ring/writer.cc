@@ -11,6 +11,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <bit>
 
 namespace seqpoint::injection {
@@ -113,9 +114,7 @@ Status RingWriter::Create(const RingOptions& options) {
   directory_ = reinterpret_cast<abi::ChunkState*>(base + directory);
   chunks_ = base + chunks;
   bytes_ = total;
-  lane_slots_ = lane_slots;
-  chunk_count_ = options.chunk_count;
-  chunk_bytes_ = options.chunk_bytes;
+  options_ = options;
   fd_ = fd;
   device_ = file.st_dev;
   inode_ = file.st_ino;
@@ -161,9 +160,9 @@ bool RingWriter::ClaimChunk(ThreadChunk* chunk) {
   // record would cost the application more than the record.
   const uint32_t first = chunk->starved ? chunk->next_search : 0;
   const uint32_t count =
-      chunk->starved && kStarvedSearch < chunk_count_ ? kStarvedSearch : chunk_count_;
+      chunk->starved ? std::min(kStarvedSearch, options_.chunk_count) : options_.chunk_count;
   for (uint32_t i = 0; i < count; ++i) {
-    const uint32_t index = (first + i) % chunk_count_;
+    const uint32_t index = (first + i) % options_.chunk_count;
     abi::ChunkState* state = &directory_[index];
     uint64_t word = __atomic_load_n(&state->state, __ATOMIC_RELAXED);
     if ((word & 3) != abi::kFree) continue;
@@ -177,16 +176,16 @@ bool RingWriter::ClaimChunk(ThreadChunk* chunk) {
     // Release: who sees this number taken sees the chunk that this thread closed before.
     chunk->sequence = __atomic_fetch_add(&header_->next_chunk_sequence, 1, __ATOMIC_RELEASE);
     chunk->state = state;
-    chunk->records =
-        reinterpret_cast<abi::DataRecord*>(chunks_ + static_cast<size_t>(index) * chunk_bytes_);
+    chunk->records = reinterpret_cast<abi::DataRecord*>(chunks_ + static_cast<size_t>(index) *
+                                                                      options_.chunk_bytes);
     chunk->used = 0;
-    chunk->capacity = chunk_bytes_ / abi::kSlotBytes;
+    chunk->capacity = options_.chunk_bytes / abi::kSlotBytes;
     chunk->starved = false;
     __atomic_store_n(&state->state, chunk->sequence << 2 | abi::kOpen, __ATOMIC_RELEASE);
     return true;
   }
   chunk->starved = true;
-  chunk->next_search = (first + count) % chunk_count_;
+  chunk->next_search = (first + count) % options_.chunk_count;
   return false;
 }
 
@@ -217,15 +216,15 @@ bool RingWriter::WriteEvent(abi::EventType type, const void* fixed, size_t fixed
   const uint32_t slots = fits ? abi::EventSlots(static_cast<uint32_t>(payload_bytes)) : 0;
   do {
     const uint64_t freed = __atomic_load_n(&header_->lane_tail, __ATOMIC_ACQUIRE);
-    if (!fits || position + slots - freed > lane_slots_) {
+    if (!fits || position + slots - freed > options_.lane_slots) {
       __atomic_fetch_add(&header_->lane_dropped, 1, __ATOMIC_RELAXED);
       return false;
     }
   } while (!__atomic_compare_exchange_n(&header_->lane_head, &position, position + slots, true,
                                         __ATOMIC_RELAXED, __ATOMIC_RELAXED));
 
-  abi::LaneSlot* slot =
-      reinterpret_cast<abi::LaneSlot*>(lane_ + (position & (lane_slots_ - 1)) * abi::kSlotBytes);
+  abi::LaneSlot* slot = reinterpret_cast<abi::LaneSlot*>(
+      lane_ + (position & (options_.lane_slots - 1)) * abi::kSlotBytes);
   slot->number = number;
   slot->type = static_cast<uint16_t>(type);
   slot->slots = static_cast<uint16_t>(slots);
@@ -238,7 +237,7 @@ bool RingWriter::WriteEvent(abi::EventType type, const void* fixed, size_t fixed
 }
 
 void RingWriter::CopyToLane(uint64_t offset, const void* bytes, size_t n) {
-  const size_t lane_bytes = static_cast<size_t>(lane_slots_) * abi::kSlotBytes;
+  const size_t lane_bytes = static_cast<size_t>(options_.lane_slots) * abi::kSlotBytes;
   const size_t begin = offset & (lane_bytes - 1);
   const size_t first = n < lane_bytes - begin ? n : lane_bytes - begin;
   memcpy(lane_ + begin, bytes, first);

@@ -137,9 +137,7 @@ class RingWriter {
   // handler (a raw clone) still sees that it has no ring.
   uint32_t* active_ = nullptr;
   size_t bytes_ = 0;
-  uint32_t lane_slots_ = 0;
-  uint32_t chunk_count_ = 0;
-  uint32_t chunk_bytes_ = 0;
+  RingOptions options_;
   int fd_ = -1;
   uint64_t device_ = 0;  // of the memfd, with inode_
   uint64_t inode_ = 0;
