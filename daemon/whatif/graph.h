@@ -96,8 +96,7 @@ struct GpuTask {
   uint32_t first_dependency = 0;  // in Graph::dependencies
   uint16_t dependency_count = 0;
   WorkKind kind = WorkKind::kKernel;
-  bool before = false;    // in flight when the trace began: ready at latency_ns from its begin
-  bool by_graph = false;  // one node of a graph launch
+  bool before = false;  // in flight when the trace began: ready at latency_ns from its begin
   uint32_t collective = kNone;  // the same number on all ranks that take part
   uint32_t work = kNone;        // in the trace; kNone: inserted by a transformation
   uint32_t priority = kNone;    // see Lane::by_priority

@@ -51,7 +51,8 @@ class GpuTaskMaker {
       : j_(joined), gaps_(gaps), late_(late), graph_(graph) {}
 
   // Works become tasks in the order of their calls, which is that of their lanes.
-  void Make() {
+  // The GPU task of each work.
+  std::vector<uint32_t> Make() {
     graph_->gpu.reserve(j_.works.size());
     task_of_.assign(j_.works.size(), kNone);
     const auto add = [this](uint32_t w) -> GpuTask& {
@@ -84,7 +85,6 @@ class GpuTaskMaker {
       for (uint32_t i = 0; i < launch.count; ++i) {
         const uint32_t w = j_.works_of_call[launch.first + i];
         GpuTask& task = add(w);
-        task.by_graph = launch.count > 1;
         const int64_t own_ns = j_.works[w].start_ns - j_.CallAt(p).begin_ns;
         task.latency_ns =
             late_.LaunchBound(w) ? own_ns : std::min(own_ns, gaps_.usual_latency_ns());
@@ -99,9 +99,8 @@ class GpuTaskMaker {
         AddFixed(w, &task);
       }
     }
+    return std::move(task_of_);
   }
-
-  std::vector<uint32_t> TakeTasks() { return std::move(task_of_); }
 
  private:
   using Launch = JoinedTrace::Launch;
@@ -146,9 +145,7 @@ class GpuTaskMaker {
 
 std::vector<uint32_t> MakeGpuTasks(const JoinedTrace& joined, const Gaps& gaps,
                                    const LateStarts& late, Graph* graph) {
-  GpuTaskMaker maker(joined, gaps, late, graph);
-  maker.Make();
-  return maker.TakeTasks();
+  return GpuTaskMaker(joined, gaps, late, graph).Make();
 }
 
 }  // namespace seqpoint::whatif

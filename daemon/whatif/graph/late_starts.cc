@@ -15,15 +15,11 @@ constexpr ptrdiff_t kMostNear = 4096;
 
 }  // namespace
 
-LateStarts::LateStarts(const JoinedTrace& joined, const Gaps& gaps, Figures* figures)
-    : j_(joined), gaps_(gaps) {
-  FindShared(figures);
-}
-
 // Some work starts later than all that explains, just when a kernel of another lane ends: the GPU
 // had no room for both, or there was an event that the trace does not have. Work whose start this
 // does not explain either is late.
-void LateStarts::FindShared(Figures* figures) {
+LateStarts::LateStarts(const JoinedTrace& joined, const Gaps& gaps, Figures* figures)
+    : j_(joined), gaps_(gaps) {
   shared_.assign(j_.works.size(), kNone);
   late_.assign(j_.works.size(), false);
   std::vector<std::pair<int64_t, uint32_t>> ends;

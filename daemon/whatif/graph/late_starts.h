@@ -25,7 +25,6 @@ class LateStarts {
   bool LaunchBound(uint32_t w) const;
 
  private:
-  void FindShared(Figures* figures);
   bool LateByCall(uint32_t w) const;
 
   const JoinedTrace& j_;

@@ -21,14 +21,8 @@ class WaitFinder {
   WaitFinder(const JoinedTrace& joined, const Gaps& gaps, const Graph& graph, Figures* figures)
       : j_(joined), gaps_(gaps), graph_(graph), figures_(figures) {}
 
-  StreamWaits Find() {
-    FindWaits();
-    return std::move(found_);
-  }
-
- private:
   // Calls with the same neighbours are the same line of the program.
-  void FindWaits() {
+  StreamWaits Find() {
     found_.wait_lane.assign(j_.calls.size(), kNone);
     found_.wait_source.assign(j_.calls.size(), kNone);
     struct Place {
@@ -94,8 +88,10 @@ class WaitFinder {
       }
       if (waiting != kNone && source != kNone) found_.waits_for[waiting].push_back(source);
     }
+    return std::move(found_);
   }
 
+ private:
   void InferWaits(const std::vector<uint32_t>& calls, uint32_t before, uint32_t after) {
     uint32_t best_lane = kNone, best_source = kNone;
     std::tuple<int64_t, int> best(std::numeric_limits<int64_t>::min(), 0);

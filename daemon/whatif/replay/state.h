@@ -50,7 +50,7 @@ struct LaneState {
   std::vector<uint32_t> waits;  // tasks that the next launch has to follow
 };
 
-// What goes on after a task, by the task.
+// Those that wait for a task, by the task.
 using Waiters = absl::flat_hash_map<uint32_t, std::vector<uint32_t>>;
 
 // Removes those that wait for a task, and answers them.
