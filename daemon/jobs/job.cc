@@ -315,6 +315,7 @@ void Job::Advance() {
     }
   }
   AddSteps(processes_.LiveRanks());
+  observed_.RefreshUnits();
   MatchLengths();
   if (changes_.TakePlanDue()) UpdatePlan();
 }
@@ -363,7 +364,7 @@ void Job::OnRuleLearned(LearnedRule rule) {
         process->state.clear_measurements();
         process->seen.Clear();
       }
-      observed_ = {};
+      observed_.Clear();
       micro_batches_.Clear();
       matching_.Restart(/*forget=*/true);
       changes_.Mark(Change::kLengthFeature);
@@ -448,6 +449,10 @@ void Job::OnFinished(Process& process, const FinishedIteration& iteration) {
   ranks_.Advance(process.row.rank, numbered.number + 1);
   const uint64_t sample = engines_.AddIteration(process, iteration, numbered, first_lost);
   changes_.Mark(Change::kIterations);
+  if (numbered.known && !numbered.redone) {
+    if (numbered.dimensions > 0) observed_.Add(0, numbered.key.first);
+    if (numbered.dimensions > 1) observed_.Add(1, numbered.key.second);
+  }
   if (iteration.config_id() == abi::kConfigNone) return;
   MeasuredIterationState measured;
   measured.set_first(numbered.key.first);

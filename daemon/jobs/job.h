@@ -63,6 +63,7 @@
 #include "daemon/jobs/state.pb.h"
 #include "daemon/jobs/step_builder.h"
 #include "daemon/seqpoint/engine.h"
+#include "daemon/store/part_log.h"
 #include "daemon/store/store.h"
 #include "injection/abi/control.h"
 #include "injection/abi/records.h"

@@ -116,12 +116,15 @@ void Job::Import(const ImportedRun& run, absl::FunctionRef<int64_t()> new_proces
   horizon.set_kind(too_many ? v1::Horizon::KIND_ITERATIONS : v1::Horizon::KIND_HISTOGRAM);
   if (too_many) horizon.set_iterations(rows - startup.iterations());
   for (const auto& [key, count] : counts) {
+    observed_.Add(0, key.first, count);
+    if (run.dimensions > 1) observed_.Add(1, key.second, count);
     if (too_many) continue;
     v1::LengthCount& entry = *horizon.add_histogram();
     entry.add_lengths(key.first);
     if (run.dimensions > 1) entry.add_lengths(key.second);
     entry.set_count(count);
   }
+  observed_.RefreshUnits();
   SetHorizon(horizon).IgnoreError();  // it is one of ours
   if (counts.size() > kMostLengths) {
     matching_.SetMessage(absl::StrCat("of the log's ", counts.size(),
@@ -130,6 +133,7 @@ void Job::Import(const ImportedRun& run, absl::FunctionRef<int64_t()> new_proces
   }
   // As a whole, not as it grew.
   engines_.StoreWhole();
+  observed_.StoreWhole();
   changes_.Mark(Change::kRow);
   changes_.Mark(Change::kIterations);
 }

@@ -47,7 +47,6 @@ void Job::MatchLengths() {
       .iterations = static_cast<int64_t>(engines_.steps().current().Totals().iterations),
       .over = row_.end_ns != 0,
       .same_lengths = engines_.builder().same_lengths()};
-  observed_.Refresh(engines_.work().current(), matching_.due(run));
   LengthMatching::Outcome outcome = matching_.Match(Shape(), observed_, run);
   if (outcome.looked) changes_.Mark(Change::kDescription);
   if (!outcome.horizons) return;

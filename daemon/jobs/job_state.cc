@@ -71,6 +71,7 @@ void Job::TakeRows(WriteBatch& batch) {
   move(rows_.trace_segments, batch.trace_segments);
   if (changes_.unsaved(StatePart::kJob)) add_part(kJobPart, SaveState().SerializeAsString());
   engines_.Store(row_.job_id, kJobStateVersion, changes_.unsaved(StatePart::kEngine), batch.states);
+  observed_.Store(row_.job_id, kJobStateVersion, batch.states);
   kernels_.Store(row_.job_id, kJobStateVersion, batch.states);
   if (changes_.unsaved(StatePart::kHorizon)) {
     add_part(kHorizonPart, matching_.horizon().SerializeAsString());
@@ -138,7 +139,7 @@ absl::Status Job::Restore(const std::vector<StateRow>& states,
   }
   const absl::Status status = engines_.Load(states, state.engines());
   if (!status.ok()) return refuse("engine", status.message());
-  observed_.Refresh(engines_.work().current(), true);
+  if (!observed_.Load(states)) return refuse("observed", "damaged");
   if (!kernels_.Load(states) ||
       engines_.work().MeasuredSums(kKernelTimeSet).size() > kernels_.names().size()) {
     return refuse("kernels", "damaged");

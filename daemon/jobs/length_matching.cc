@@ -184,7 +184,6 @@ absl::Status CheckLikeLog(const v1::Horizon& horizon, const RunShape& shape,
   if (AreAlike(horizon, shape, observed, units)) return absl::OkStatus();
   std::string ranges;
   for (int i = 0; i < dimensions; ++i) {
-    if (observed.histogram(i).empty()) continue;
     absl::StrAppend(&ranges, i == 0 ? "" : " x ", observed.histogram(i).begin()->first, " to ",
                     observed.histogram(i).rbegin()->first);
   }
@@ -231,7 +230,7 @@ LengthMatching::Outcome LengthMatching::Match(const RunShape& shape,
     if (state_.applied()) return {};
     return Apply({Horizon::Unknown(), Horizon::Unknown()}, shape);
   }
-  if (!due(run)) return {};
+  if (run.iterations < next_match_ && !run.over) return {};
   const bool by_length = horizon_.kind() != v1::Horizon::KIND_ITERATIONS;
   if (by_length && shape.batches == abi::kBatchUnknown) {
     next_match_ = std::numeric_limits<int64_t>::max();  // until something else is said

@@ -55,11 +55,6 @@ class LengthMatching {
     bool looked = false;                     // the message may be another
   };
   Outcome Match(const RunShape& shape, const ObservedLengths& observed, const Run& run);
-  // The match is sought now.
-  bool due(const Run& run) const {
-    return horizon_.kind() != v1::Horizon::KIND_UNKNOWN &&
-           (run.iterations >= next_match_ || run.over);
-  }
 
   // About the match, for the user; empty: nothing stands out.
   const std::string& message() const { return state_.message(); }

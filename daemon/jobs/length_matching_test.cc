@@ -30,17 +30,13 @@ class LengthMatchingTest : public testing::Test {
     return horizon;
   }
   LengthMatching::Outcome See(int64_t iterations) {
-    for (; seen_ < iterations; ++seen_) {
-      engine_.AddIteration(
-          {.iteration = static_cast<uint64_t>(seen_), .key = {kFactor * (10 + seen_ * 7 % 30), 0}});
-    }
-    observed_.Refresh(engine_, true);
+    for (; seen_ < iterations; ++seen_) observed_.Add(0, kFactor * (10 + seen_ * 7 % 30));
+    observed_.RefreshUnits();
     return matching_.Match(shape_, observed_, {.iterations = seen_});
   }
 
   iterations::LearnedRule rule_ = {};
   RunShape shape_;
-  OnlineEngine engine_;
   ObservedLengths observed_;
   LengthMatching matching_;
   int64_t seen_ = 0;
@@ -121,22 +117,23 @@ TEST(MicroBatches, OneUnusualIterationOfEachEpochIsNoChange) {
   EXPECT_NEAR(batches.mean(), 3.45, 1e-9);
 }
 
-TEST(ObservedLengths, AreThoseThatTheEngineCounted) {
-  OnlineEngine engine;
-  engine.AddIteration({.iteration = 0, .key = {37, 5}});
-  engine.AddIteration({.iteration = 1, .key = {37, 5}});
-  engine.AddIteration({.iteration = 2});  // its record was lost
-  engine.AddIteration({.iteration = 3, .key = {74, 5}});
-  engine.AddIteration({.iteration = 3, .key = {111, 5}, .redone = true});
+TEST(ObservedLengths, WhatComesIsAppendedAndComesBack) {
   ObservedLengths observed;
-  observed.Refresh(engine, false);
-  EXPECT_EQ(observed.histogram(0), (Histogram1{{37, 2}, {74, 1}}));
-  EXPECT_EQ(observed.histogram(1), (Histogram1{{5, 3}}));
-  EXPECT_EQ(observed.count(0), 3);
-  EXPECT_EQ(observed.unit(0), 37);
-  EXPECT_EQ(observed.unit(1), 1);
-  observed.Refresh(OnlineEngine(), false);
-  EXPECT_EQ(observed.count(0), 0);
+  observed.Add(0, 37, 2);
+  observed.Add(1, 5);
+  WriteBatch batch;
+  observed.Store(1, 1, batch.states);
+  observed.Add(0, 74);
+  observed.Store(1, 1, batch.states);
+  std::map<std::string, StateRow> stored;  // as the store: the last of each part
+  for (const StateRow& row : batch.states) stored[row.part] = row;
+  std::vector<StateRow> rows;
+  for (const auto& [part, row] : stored) rows.push_back(row);
+  ObservedLengths restored;
+  ASSERT_TRUE(restored.Load(rows));
+  EXPECT_EQ(restored.histogram(0), observed.histogram(0));
+  EXPECT_EQ(restored.histogram(1), observed.histogram(1));
+  EXPECT_EQ(restored.unit(0), 37);
 }
 
 }  // namespace

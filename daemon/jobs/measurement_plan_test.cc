@@ -46,8 +46,8 @@ class MeasurementTest : public testing::Test {
       const int64_t length = 10 + i % 5;
       engine_.current().AddIteration(
           {.iteration = static_cast<uint64_t>(i), .key = {length, 0}, .time_ns = 1000 * length});
+      observed_.Add(0, length);
     }
-    observed_.Refresh(engine_.current(), true);
     rule_.rule.length_count = 1;
     rule_.rule.micro_batches = 1;
     ASSERT_TRUE(engine_.SetHorizon(Horizon::Iterations(1000)).ok());
