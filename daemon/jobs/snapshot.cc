@@ -10,6 +10,11 @@ double Snapshot::UsualTime(const Key& key) const {
   return work().current().PredictTime(key);
 }
 
+double Snapshot::UsualStepTime(const Key& key) const {
+  absl::MutexLock lock(&mutex_);
+  return data_.engine.current().PredictTime(key);
+}
+
 Summary Snapshot::Summarise() const {
   absl::MutexLock lock(&mutex_);
   if (summary_) return *summary_;

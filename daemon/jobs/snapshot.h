@@ -101,8 +101,10 @@ class Snapshot {
   const RunEngine& work() const { return data_.work ? *data_.work : data_.engine; }
   absl::Mutex& mutex() const ABSL_LOCK_RETURNED(mutex_) { return mutex_; }
 
-  // The time of an ordinary iteration with this key, ns; 0: not known.
+  // The time of an ordinary iteration of a rank, and of a step of all ranks, with this key, ns; 0:
+  // not known.
   double UsualTime(const Key& key) const ABSL_LOCKS_EXCLUDED(mutex_);
+  double UsualStepTime(const Key& key) const ABSL_LOCKS_EXCLUDED(mutex_);
   // Computed once.
   Summary Summarise() const ABSL_LOCKS_EXCLUDED(mutex_);
 

@@ -159,6 +159,7 @@ absl::StatusOr<v1::AnalyzeReply> AnalyzeLogs(const v1::AnalyzeRequest& request) 
     against = ReadLog(request.against());
   }
   const LogAnalysis a = AnalyzeLog(log, request.has_against() ? &against : nullptr, options);
+  SEQPOINT_RETURN_IF_ERROR(a.no_other_run);
 
   v1::AnalyzeReply reply;
   reply.set_iterations(static_cast<int64_t>(a.clean.log.size()));

@@ -291,6 +291,13 @@ TEST(AnalyzeLogsTest, AHorizonIsOfTheSameDimension) {
       std::string(status.message()),
       AllOf(HasSubstr("the lengths of the other run have 2 dimensions, those of the log have 1"),
             HasSubstr("with --length-column (the other run) as with --key (the log)")));
+  // Checkpoints, whose length is told as 0.
+  for (int i = 0; i < 50; ++i) request.mutable_log()->set_lengths(10 * i, 0);
+  entry.clear_lengths();
+  entry.add_lengths(0);
+  EXPECT_THAT(std::string(AnalyzeLogs(request).status().message()),
+              HasSubstr("300 of the given lengths are 0"));
+  *request.mutable_log() = MakeLog(15);
   horizon.clear_histogram();
   horizon.set_kind(v1::Horizon::KIND_ITERATIONS);
   horizon.set_iterations(4'000);

@@ -208,7 +208,7 @@ absl::StatusOr<v1::ProjectReply> ProjectPart(const jobs::Snapshot& snapshot,
     const bool has_length = row.number >= job.engine.closed_iterations() &&
                             (job.dimensions == 0 || row.length_count > 0);
     const Key key = job.dimensions == 0 ? Key{} : Key{row.length[0], row.length[1]};
-    const double expected = has_length ? snapshot.UsualTime(key) : 0;
+    const double expected = has_length ? snapshot.UsualStepTime(key) : 0;
     const bool usable = HasUsableTime(job, row), open_end = HasOpenEnd(job, row);
     if (inside && !usable && !open_end && expected <= 0) {
       ++in_row;
@@ -251,7 +251,7 @@ absl::StatusOr<v1::ProjectReply> ProjectPart(const jobs::Snapshot& snapshot,
   double usual = 0, variance = 0;
   const double run_mean = times.empty() ? 0 : Sum(times) / AsDouble(times.size());
   for (const auto& [key, count] : untimed_keys) {
-    const double expected = snapshot.UsualTime(key);
+    const double expected = snapshot.UsualStepTime(key);
     const auto count_of_key = static_cast<double>(count);
     usual += count_of_key * expected;
     variance += count_of_key * expected * expected * residual_squares / residuals;

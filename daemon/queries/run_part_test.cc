@@ -88,6 +88,22 @@ TEST_F(RunPartTest, OfSeveralRanksThePartsAreSumsOfSteps) {
   EXPECT_DOUBLE_EQ(part->projection().total().value(), 210 * 5e6);
 }
 
+TEST_F(RunPartTest, AStepWithoutATimeTakesWhatStepsTake) {
+  data_.ranks = {0, 1};
+  data_.work.emplace();
+  for (int64_t i = 0; i < 300; ++i) {
+    for (int32_t rank : {0, 1, kStepsRank}) {
+      rows_.push_back(Row(rank, i, 5'000'000, i % 10 == 0 ? kIterationDistorted : 0u));
+    }
+    Count(i, 5'000'000);
+    data_.work->current().AddIteration(
+        {.iteration = static_cast<uint64_t>(i), .key = {20, 0}, .time_ns = 4'000'000});
+  }
+  const auto whole = Ask();
+  ASSERT_TRUE(whole.ok()) << whole.status();
+  EXPECT_NEAR(whole->projection().total().value(), 300 * 5e6, 1e6);
+}
+
 TEST_F(RunPartTest, WhatRanBesideAnotherProcessIsInNoPart) {
   for (int64_t i = 0; i < 100; ++i) {
     rows_.push_back(Row(0, i, 5'000'000));

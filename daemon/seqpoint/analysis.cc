@@ -201,7 +201,7 @@ std::optional<Speedup> CompareLogs(const LogAnalysis& base, const CleanLog& othe
   return speedup;
 }
 
-std::optional<Projection> ProjectOther(const CleanLog& clean, const AnalysisOptions& options) {
+absl::StatusOr<Projection> ProjectOther(const CleanLog& clean, const AnalysisOptions& options) {
   OnlineEngine engine;
   Horizon horizon = options.horizon;
   horizon.another = true;
@@ -214,7 +214,7 @@ std::optional<Projection> ProjectOther(const CleanLog& clean, const AnalysisOpti
          .key = clean.log.keys[i],
          .time_ns = std::max<int64_t>(1, std::llround(clean.log.times[i] * scale))});
   }
-  if (!engine.SetHorizon(std::move(horizon)).ok()) return std::nullopt;
+  if (absl::Status status = engine.SetHorizon(std::move(horizon)); !status.ok()) return status;
   Projection projection = engine.ProjectTime(options.confidence);
   const auto unscaled = [&](const Estimate& e) {
     return Estimate{e.value / scale, e.low / scale, e.high / scale};
@@ -490,7 +490,9 @@ LogAnalysis AnalyzeLog(const RunLog& log, const RunLog* against, const AnalysisO
 
   analysis.paper = SelectPaper(clean.by_key, {});
   if (options.horizon.kind != Horizon::Kind::kUnknown) {
-    analysis.other_run = ProjectOther(clean, options);
+    absl::StatusOr<Projection> other_run = ProjectOther(clean, options);
+    analysis.no_other_run = other_run.status();
+    if (other_run.ok()) analysis.other_run = *std::move(other_run);
   }
   if (against != nullptr) {
     analysis.speedup = CompareLogs(analysis, CleanUp(*against), options.confidence);

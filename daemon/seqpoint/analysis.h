@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "daemon/seqpoint/engine.h"
 #include "daemon/seqpoint/estimate.h"
@@ -116,6 +117,7 @@ struct LogAnalysis {
   Estimate random;              // ... give this
   Selection paper;
   std::optional<Projection> other_run;  // with a horizon
+  absl::Status no_other_run;            // why there is none
   std::optional<Speedup> speedup;
 };
 

@@ -107,6 +107,13 @@ absl::Status OnlineEngine::AddMeasurement(uint32_t set, uint64_t iteration, cons
 absl::Status OnlineEngine::SetHorizon(Horizon horizon) {
   absl::StatusOr<Horizon> checked = Horizon::Checked(std::move(horizon));
   if (!checked.ok()) return checked.status();
+  const std::vector<KeyCount>& lengths = checked->histogram;
+  if (checked->another && !lengths.empty() && state_->log.keys.LengthUnknown(lengths[0].key)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        lengths[0].count,
+        " of the given lengths are 0, and an iteration of length 0 counts as one whose "
+        "length is not known; leave them out"));
+  }
   if (calls_) calls_->since_taken.push_back(*checked);
   state_->horizon = *std::move(checked);
   ++state_->horizon_version;
