@@ -1,5 +1,5 @@
-// ThreadSanitizer does not see the locks of a distribution's Abseil, which is compiled without it, and
-// takes what they guard for races. These functions stand before Abseil's own and tell it.
+// ThreadSanitizer does not see the locks of a distribution's Abseil, which is compiled without it,
+// and takes what they guard for races. These functions stand before Abseil's own and tell it.
 #include <dlfcn.h>
 #include <sanitizer/tsan_interface.h>
 
@@ -29,7 +29,8 @@ template <typename Function>
 Function* Next(const char* symbol) {
   void* function = dlsym(RTLD_NEXT, symbol);
   if (function == nullptr) {
-    std::fprintf(stderr, "abseil_locks_for_tsan: no %s in Abseil's library: %s\n", symbol, dlerror());
+    std::fprintf(stderr, "abseil_locks_for_tsan: no %s in Abseil's library: %s\n", symbol,
+                 dlerror());
     std::abort();
   }
   return reinterpret_cast<Function*>(function);
