@@ -35,6 +35,7 @@ constexpr absl::Duration kStartTimeout = absl::Seconds(15);
 constexpr absl::Duration kRivalTimeout = absl::Seconds(1);
 constexpr std::chrono::seconds kServerTimeout{10};
 constexpr int kConnectTimeoutMs = 2000;
+constexpr int kMostBackoffMs = 1000;  // a daemon that was restarted is soon found again
 constexpr int kExecFailed = 127;
 
 const char* NonEmptyEnv(const char* name) {
@@ -336,6 +337,7 @@ absl::StatusOr<std::unique_ptr<Connection>> Connection::Open(const ConnectOption
   arguments.SetMaxReceiveMessageSize(-1);
   // Also the time that one attempt to connect may take: a daemon that hangs must not hold `run` up.
   arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, kConnectTimeoutMs);
+  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, kMostBackoffMs);
   if (!options.server.empty()) {
     SEQPOINT_ASSIGN_OR_RETURN(std::shared_ptr<grpc::ChannelCredentials> credentials,
                               TlsCredentials(options));

@@ -12,6 +12,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "client/exit_code.h"
 #include "seqpoint/v1/profiler.grpc.pb.h"
 
@@ -49,6 +51,11 @@ class Connection {
     return reply;
   }
 
+  // Waits for the daemon, one that was restarted, too. False: none was there until `timeout`.
+  bool WaitUntilConnected(absl::Duration timeout) {
+    return channel_->WaitForConnected(absl::ToChronoTime(absl::Now() + timeout));
+  }
+
   absl::StatusOr<v1::Job> GetJob(const std::string& job);
   // All pages of a list.
   absl::StatusOr<v1::ListJobsReply> ListJobs(v1::ListJobsRequest request);
@@ -59,8 +66,11 @@ class Connection {
   static constexpr std::chrono::seconds kCallTimeout{60};
 
   Connection(std::shared_ptr<grpc::Channel> channel, std::string directory)
-      : stub_(v1::Profiler::NewStub(channel)), directory_(std::move(directory)) {}
+      : channel_(std::move(channel)),
+        stub_(v1::Profiler::NewStub(channel_)),
+        directory_(std::move(directory)) {}
 
+  std::shared_ptr<grpc::Channel> channel_;
   std::unique_ptr<v1::Profiler::Stub> stub_;
   std::string directory_;
 };

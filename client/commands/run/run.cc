@@ -31,6 +31,8 @@ namespace {
 // After the program's end, for its last records to reach the answer.
 constexpr absl::Duration kSettleTimeout = absl::Seconds(10);
 constexpr absl::Duration kJoinTimeout = absl::Seconds(1);
+// A daemon that was restarted is connected again in 1.2 s. A part of the two above.
+constexpr absl::Duration kReconnectTimeout = absl::Seconds(2);
 
 // Takes a folder away at the end if nothing is in it. Empty: there is none.
 struct FolderWhileFull {
@@ -204,11 +206,15 @@ int Run(const RunOptions& options) {
   progress.Hide();
 
   if (watcher != nullptr) {
+    const bool connected = watcher->WaitForEnd(absl::ZeroDuration()) ||
+                           connection->WaitUntilConnected(kReconnectTimeout);
     TellEnd(connection.get(), watcher->job(), WIFEXITED(wait_status) ? WEXITSTATUS(wait_status) : 0,
             WIFSIGNALED(wait_status) ? WTERMSIG(wait_status) : 0);
     // A job that no process joined does not end by itself.
     bool joined = watcher->job().state() != v1::JOB_STATE_WAITING;
-    if (!watcher->WaitForEnd(joined ? kSettleTimeout : kJoinTimeout) && !joined) {
+    absl::Duration timeout = joined ? kSettleTimeout : kJoinTimeout;
+    if (!connected) timeout -= kReconnectTimeout;
+    if (!watcher->WaitForEnd(timeout) && !joined && connected) {
       EndWaiting(connection.get(), watcher->job());
       watcher->WaitForEnd(kJoinTimeout);
     }

@@ -182,5 +182,24 @@ TEST_F(DaemonErrorTest, OneThatIsStartedRightAfterAKillServes) {
   }
 }
 
+TEST_F(DaemonErrorTest, OneThatWasRestartedLearnsHowTheProgramEnded) {
+  StartDaemon();
+  const fs::path go = folder_.path() / "go";
+  const pid_t run = Spawn({"/usr/bin/env", "SEQPOINT_DIR=" + directory_.string(),
+                           (bin_ / "seqpoint").string(), "run", "--job", "j", "--", "sh", "-c",
+                           "while ! test -e " + go.string() + "; do sleep 0.1; done; exit 3"},
+                          folder_.path() / "run.log");
+  while (Job().id().empty()) std::this_thread::sleep_for(milliseconds(50));
+  Kill();
+  std::this_thread::sleep_for(milliseconds(6000));  // the client tries in vain in between
+  StartDaemon();
+  while (Job().id().empty()) std::this_thread::sleep_for(milliseconds(50));
+  std::ofstream(go.string()) << "";
+  EXPECT_EQ(WEXITSTATUS(WaitFor(run)), 3);
+  const v1::Job job = Job();
+  EXPECT_EQ(job.state(), v1::JOB_STATE_FAILED) << job.error();
+  EXPECT_EQ(job.exit_status(), 3);
+}
+
 }  // namespace
 }  // namespace seqpoint
