@@ -2,6 +2,7 @@
 // given.
 #include <errno.h>
 #include <grpc/support/log.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -116,6 +117,7 @@ int Main(Words words) {
 }  // namespace seqpoint::client
 
 int main(int argc, char** argv) {
+  signal(SIGXFSZ, SIG_IGN);  // a file size limit is a full disk: write says so
   // The status of a call says it better than what gRPC logs.
   gpr_set_log_function([](gpr_log_func_args*) {});
   const int code = seqpoint::client::Main(std::vector<std::string>(argv + 1, argv + argc));

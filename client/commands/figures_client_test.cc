@@ -1,3 +1,4 @@
+#include <sys/resource.h>
 #include <sys/stat.h>
 
 #include <filesystem>
@@ -145,6 +146,22 @@ TEST_F(ClientTest, ExportAppearsOnlyWhenItIsWhole) {
   EXPECT_EQ(Parts(), 0);
   EXPECT_EQ(Client({"export", "1", "--chrome", "/nonexistent/x"}).code, 1);
   EXPECT_EQ(Client({"export", "1"}).code, 2);
+}
+
+TEST_F(ClientTest, AnExportBeyondTheFileSizeLimitIsAnErrorAndLeavesNothing) {
+  StartServer();
+  const std::string path = directory_ / "big.csv";
+  rlimit before = {};
+  getrlimit(RLIMIT_FSIZE, &before);
+  const rlimit small = {.rlim_cur = 8192, .rlim_max = before.rlim_max};
+  setrlimit(RLIMIT_FSIZE, &small);
+  const pid_t child = Spawn({"export", "1", "--csv", path});
+  setrlimit(RLIMIT_FSIZE, &before);
+  const Result result = Wait(child);
+  EXPECT_EQ(result.code, 1);
+  EXPECT_THAT(result.err, HasSubstr("cannot write " + path + ": File too large"));
+  EXPECT_FALSE(std::filesystem::exists(path));
+  EXPECT_EQ(Parts(), 0);
 }
 
 }  // namespace

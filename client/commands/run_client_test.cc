@@ -48,6 +48,11 @@ TEST_F(ClientTest, RunEndsByTheSignalThatEndedTheCommand) {
   EXPECT_THAT(result.err, HasSubstr("interrupted by Ctrl-C"));
 }
 
+// What the client ignores ends the command, as it does without `run`.
+TEST_F(ClientTest, RunLeavesTheCommandItsFileSizeLimit) {
+  EXPECT_EQ(Client({"run", "--quiet", "--", "sh", "-c", "kill -XFSZ $$"}).code, 1000 + SIGXFSZ);
+}
+
 TEST_F(ClientTest, RunPassesSignalsOn) {
   std::string ready = directory_ / "ready";
   pid_t child =

@@ -45,6 +45,7 @@ void PlanProgress::Say(const std::string& step) {
 }
 
 void SetUpProgram(CLI::App* app) {
+  signal(SIGXFSZ, SIG_IGN);  // a file size limit is a full disk: write says so
   app->formatter(std::make_shared<HelpFormatter>());
   app->set_help_flag("-h,--help", "print this help");
   app->set_version_flag("--version", SEQPOINT_VERSION, "print the version");

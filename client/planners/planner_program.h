@@ -44,7 +44,7 @@ class PlanProgress {
   Clock::time_point next_ = Clock::now() + kQuiet;
 };
 
-// Gives a program the layout of --help, and --version.
+// Gives a program the layout of --help, and --version. A file size limit no longer ends it.
 void SetUpProgram(CLI::App* app);
 
 // Says the error on standard error, and with `json` as an object on standard output, too. Returns

@@ -22,6 +22,7 @@ constexpr int kForwarded[] = {SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2
   sigset_t none;
   sigemptyset(&none);
   sigprocmask(SIG_SETMASK, &none, nullptr);
+  signal(SIGXFSZ, SIG_DFL);  // which main ignores
   execvpe(arguments[0], arguments, environment);
   int error = errno;
   if (write(error_pipe, &error, sizeof(error)) < 0) _exit(kNotFound);
