@@ -82,6 +82,8 @@ TEST_F(ClientTest, AMistakeIsNamedWithTheValueAndTheWayOut) {
            {"run ls -- ls", "\"ls\" stands before the --"},
            {"metrics --chip foo", "chip: \"foo\" is none of "},
            {"run --metrics foo -- ls", "no metric set \"foo\"; there are: utilisation"},
+           {"--no-start place f", "--no-start does not belong to seqpoint place"},
+           {"--server x place f", "put the command first; see seqpoint place --help"},
            {"export 1", "give either --chrome FILE or --csv FILE"},
            {"export 1 --csv /tmp", "cannot write /tmp: it is a folder"}}) {
     Result result = Client(absl::StrSplit(words, ' '));

@@ -41,7 +41,8 @@ void AddPlanners(CLI::App* app, Context* context) {
                           [](const Context& given, NoOptions&) -> absl::StatusOr<int> {
                             return given.UsageError("put the command first");
                           })
-        .app->prefix_command();
+        .app->prefix_command()
+        ->fallthrough(false);
   }
 }
 
