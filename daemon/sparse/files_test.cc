@@ -261,6 +261,7 @@ TEST(RadixNetTest, SizesThatAreNone) {
   };
   EXPECT_TRUE(ParseRadixNetSize("65536x120").ok());
   EXPECT_THAT(message("1024"), HasSubstr("is not NEURONSxLAYERS"));
+  EXPECT_THAT(message("1024x2x3"), HasSubstr("is not NEURONSxLAYERS"));
   EXPECT_THAT(message("1000x6"), HasSubstr("16 times a power of two"));
   EXPECT_THAT(message("1024x0"), HasSubstr("at least one layer"));
   EXPECT_THAT(message("16777216x120"), HasSubstr("at most 2^31 nonzeros"));

@@ -26,7 +26,8 @@ int RadixNetSize::block_layers() const {
 
 absl::StatusOr<RadixNetSize> ParseRadixNetSize(std::string_view words) {
   const absl::string_view text(words.data(), words.size());
-  const std::pair<absl::string_view, absl::string_view> parts = absl::StrSplit(text, 'x');
+  const std::pair<absl::string_view, absl::string_view> parts =
+      absl::StrSplit(text, absl::MaxSplits('x', 1));
   RadixNetSize size;
   if (!absl::SimpleAtoi(parts.first, &size.neurons) ||
       !absl::SimpleAtoi(parts.second, &size.layers)) {
