@@ -48,6 +48,14 @@ CLI::Validator WholeNumber(int64_t least, int64_t most) {
   });
 }
 
+CLI::Validator Number(double least, double most) {
+  return Check([=](std::string& text) {
+    double value = 0;
+    const bool fits = absl::SimpleAtod(text, &value) && value >= least && value <= most;
+    return fits ? "" : absl::StrCat(Quote(text), " is not a number from ", least, " to ", most);
+  });
+}
+
 CLI::Validator Share() {
   return Check([](std::string& text) {
     double share = 0;

@@ -13,6 +13,7 @@ namespace seqpoint::client {
 
 // For CLI::Option::transform: checks the value and turns it into a form that CLI11 reads.
 CLI::Validator WholeNumber(int64_t least, int64_t most);
+CLI::Validator Number(double least, double most);
 CLI::Validator Share();       // "0.5%" or "0.005", above 0 and below 1
 CLI::Validator Confidence();  // "95", "95 %" or "0.95"
 CLI::Validator ByteSize();    // "600MB", "16 GiB" or a number of bytes

@@ -69,7 +69,7 @@ class Partition : public PlannerProgram {
              Share());
     app_.add_flag("--training", options_.training, "count the backward pass, too");
     AddValue(&app_, "--effort F", &options_.effort, "multiplies the time of the search; default 1",
-             CLI::Range(0.001, 1000.0));
+             Number(0.001, 1000));
     AddValue(&app_, "-o,--output DIR", &output_, "write owners.txt and sends.txt to this folder");
     AddValue(&app_, "--write DIR", &write_,
              "write the network to this folder, as GraphChallenge .tsv, one file per layer");

@@ -147,6 +147,9 @@ TEST_F(PartitionTest, WrongUsageIsToldApart) {
   EXPECT_EQ(Run("--radixnet 64x4 --parts 0").status, 2);
   EXPECT_EQ(Run("--radixnet 64x4 --parts 2 --imbalance 3").status, 2);
   EXPECT_EQ(Run("--radixnet 64x4 --parts 2 --nonsense").status, 2);
+  const Ran nan = Run("--radixnet 64x4 --parts 2 --effort nan");
+  EXPECT_EQ(nan.status, 2);
+  EXPECT_THAT(nan.err, HasSubstr("--effort: \"nan\" is not a number from 0.001 to 1000"));
   EXPECT_EQ(Run("--help").status, 0);
 }
 

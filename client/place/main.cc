@@ -79,7 +79,7 @@ class Place : public PlannerProgram {
     AddValue(&app_, "--proof SECONDS", &proof_seconds_,
              "with --any: how long to try to prove that no placement is better; default 30; "
              "0: not at all",
-             CLI::Range(0.0, kMostProofSeconds));
+             Number(0, kMostProofSeconds));
     AddValue(&app_, "--threads N", &threads_, "number of threads; default: one per processor",
              WholeNumber(1, kMostThreads));
     AddValue(&app_, "--against SPLIT", &against_, "another split to compare with");

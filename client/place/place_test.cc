@@ -184,6 +184,9 @@ TEST_F(PlaceTest, WrongUsageAndFilesThatCannotBeReadAreTold) {
     EXPECT_EQ(result.code, 2) << size;
     EXPECT_THAT(result.err, HasSubstr("is not a size such as")) << size;
   }
+  const Result nan = Place({Model(), "--any", "--proof", "nan"});
+  EXPECT_EQ(nan.code, 2);
+  EXPECT_THAT(nan.err, HasSubstr("--proof: \"nan\" is not a number from 0 to 86400"));
   const Result endless = Place({Model(), "--memory", "1e290GB"});
   EXPECT_EQ(endless.code, 2);
   EXPECT_THAT(endless.err, HasSubstr("--memory is 1e+299 bytes; it can be 0 to 9.22337e+18"));

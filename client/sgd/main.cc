@@ -19,7 +19,6 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "client/commands/options.h"
@@ -66,20 +65,6 @@ void CatchSignals() {
   struct sigaction action = {};
   sigaction(SIGINT, nullptr, &action);
   sigaction(SIGTERM, &action, nullptr);
-}
-
-// For CLI::Option::check; CLI11 takes "nan" and "inf" for numbers.
-CLI::Validator Number(double least) {
-  return CLI::Validator(
-      [least](const std::string& text) {
-        double value = 0;
-        if (absl::SimpleAtod(text, &value) && value >= least && value <= kMostNumber) {
-          return std::string();
-        }
-        return absl::StrCat(client::Quote(text), " is not a number", least == 0 ? " from 0 on" : "",
-                            ", such as 0.1");
-      },
-      "");
 }
 
 struct Ranks {
@@ -379,8 +364,9 @@ void AddOptions(CLI::App& app, Options* options) {
                     "loss; default: squares");
   client::AddValue(&app, "--bias B", &options->step.bias,
                    "added to every weighted sum; default 0, with --inference -0.3",
-                   Number(-kMostNumber));
-  client::AddValue(&app, "--rate R", &options->step.rate, "learning rate; default 0.1", Number(0));
+                   client::Number(-kMostNumber, kMostNumber));
+  client::AddValue(&app, "--rate R", &options->step.rate, "learning rate; default 0.1",
+                   client::Number(0, kMostNumber));
   client::AddValue(&app, "--samples N", &options->step.samples,
                    "samples in a minibatch; default 32", client::WholeNumber(1, 1 << 16));
   client::AddValue(&app, "--steps N", &options->steps, "number of minibatches; default 100",

@@ -307,8 +307,8 @@ TEST_F(SgdTest, NumbersThatAreNoneAreWrongUsage) {
       {"--bias nan", "--bias: \"nan\" is not a number"},
       {"--bias inf", "--bias: \"inf\" is not a number"},
       {"--bias 1e39", "--bias: \"1e39\" is not a number"},
-      {"--rate nan", "--rate: \"nan\" is not a number from 0 on"},
-      {"--rate -1", "--rate: \"-1\" is not a number from 0 on"},
+      {"--rate nan", "--rate: \"nan\" is not a number from 0 to 3.4"},
+      {"--rate -1", "--rate: \"-1\" is not a number from 0 to 3.4"},
       {"--steps -3", "--steps: \"-3\" is not a whole number from 1"},
       {"--samples 0", "--samples: \"0\" is not a whole number from 1 to 65,536"}};
   for (const auto& [arguments, message] : wrong) {
