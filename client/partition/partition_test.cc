@@ -147,6 +147,10 @@ TEST_F(PartitionTest, WrongUsageIsToldApart) {
   EXPECT_EQ(Run("--radixnet 64x4 --parts 0").status, 2);
   EXPECT_EQ(Run("--radixnet 64x4 --parts 2 --imbalance 3").status, 2);
   EXPECT_EQ(Run("--radixnet 64x4 --parts 2 --nonsense").status, 2);
+  const Ran two = Run("a.mtx --radixnet 64x4 --parts 2");
+  EXPECT_EQ(two.status, 2);
+  EXPECT_THAT(two.err, HasSubstr("two networks: give files of matrices or --radixnet, not both"));
+  EXPECT_EQ(Run("--parts 2").status, 2);
   const Ran nan = Run("--radixnet 64x4 --parts 2 --effort nan");
   EXPECT_EQ(nan.status, 2);
   EXPECT_THAT(nan.err, HasSubstr("--effort: \"nan\" is not a number from 0.001 to 1000"));

@@ -120,6 +120,9 @@ usage. More: docs/using/placement.md.)");
           "give a FILE with a problem, a JOB, or recordings with --trace; see seqpoint place "
           "--help");
     }
+    for (const std::string& argument : traces_) {
+      SEQPOINT_RETURN_IF_ERROR(ParseTraceArgument(argument).status());
+    }
     if (traces_.empty() && !IsJob()) {
       if (bandwidth_ == 0 && socket_.empty()) return absl::OkStatus();
       return absl::InvalidArgumentError(absl::StrCat(bandwidth_ > 0 ? "--bandwidth" : "--socket",
@@ -167,8 +170,7 @@ usage. More: docs/using/placement.md.)");
   absl::Status RunTraces() {
     RecordingsAsked asked = {.lengths = lengths_};
     for (const std::string& argument : traces_) {
-      SEQPOINT_ASSIGN_OR_RETURN(TraceArgument trace, ParseTraceArgument(argument));
-      asked.traces.push_back(std::move(trace));
+      asked.traces.push_back(*ParseTraceArgument(argument));
     }
     return RunRecorded(std::move(asked), "the recorded model", "");
   }

@@ -184,6 +184,9 @@ TEST_F(PlaceTest, WrongUsageAndFilesThatCannotBeReadAreTold) {
     EXPECT_EQ(result.code, 2) << size;
     EXPECT_THAT(result.err, HasSubstr("is not a size such as")) << size;
   }
+  const Result trace = Place({"--trace", "a", "--devices", "1"});
+  EXPECT_EQ(trace.code, 2);
+  EXPECT_THAT(trace.err, HasSubstr("--trace \"a\": two files are needed, ET,TIMES"));
   const Result nan = Place({Model(), "--any", "--proof", "nan"});
   EXPECT_EQ(nan.code, 2);
   EXPECT_THAT(nan.err, HasSubstr("--proof: \"nan\" is not a number from 0 to 86400"));

@@ -28,6 +28,12 @@ void AddSparseInput(CLI::App& app, SparseInputOptions* options) {
                  "file with the permutations of the RadiX-Net, a row for each block; default: "
                  "drawn at random");
   app.add_option("--seed", options->seed, "seed of random numbers");
+  app.callback([options] {
+    if (options->files.empty() != options->radixnet.empty()) return;
+    throw CLI::ValidationError(
+        options->files.empty() ? "no network: give files of matrices, or --radixnet 1024x120"
+                               : "two networks: give files of matrices or --radixnet, not both");
+  });
 }
 
 namespace {
@@ -87,11 +93,6 @@ bool OrderByNumber(std::vector<std::string>* files) {
 
 absl::StatusOr<sparse::Network> ReadSparseInput(const SparseInputOptions& options,
                                                 std::vector<std::string>* notes) {
-  if (options.files.empty() == options.radixnet.empty()) {
-    return absl::InvalidArgumentError(
-        options.files.empty() ? "no network: give files of matrices, or --radixnet 1024x120"
-                              : "two networks: give files of matrices or --radixnet, not both");
-  }
   if (!options.radixnet.empty()) return Generate(options, notes);
   std::vector<sparse::MatrixEntries> matrices;
   std::vector<std::string> files = options.files;

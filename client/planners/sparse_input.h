@@ -23,7 +23,7 @@ struct SparseInputOptions {
   uint64_t seed = 1;
 };
 
-// `options` must outlive `app`.
+// `options` must outlive `app`. Wrong usage: no network, or two.
 void AddSparseInput(CLI::App& app, SparseInputOptions* options);
 
 // Files whose names differ in one number alone get the order of that number: a shell puts l10

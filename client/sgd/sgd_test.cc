@@ -221,7 +221,7 @@ TEST_F(SgdTest, WhereThereIsNoGpuThatIsSaid) {
 
 TEST_F(SgdTest, WhatCannotBeRunIsSaidOnce) {
   const Ran none = OnRanks(2, "");
-  EXPECT_EQ(none.status, 1);
+  EXPECT_EQ(none.status, 2);
   EXPECT_THAT(none.output, HasSubstr("seqpoint-sgd: no network: give files of matrices"));
   EXPECT_EQ(none.output.find("no network"), none.output.rfind("no network"));
   const std::string for_four = RandomOwners(2, 4);
