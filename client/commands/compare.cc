@@ -24,7 +24,8 @@ SHARE     of the whole difference; a part with the opposite sign is below zero
 number of iterations    the job has more or fewer
 lengths                 the lengths differ
 cost at equal lengths   an iteration takes longer or shorter: by kernel, and between kernels
-stalls and first ones   what single iterations took beyond others of their lengths)";
+stalls and first iterations of a length
+                        what single iterations took beyond others of their lengths)";
 
 std::string Signed(double value, std::string_view unit) {
   const char* const sign = value == 0 ? "" : value < 0 ? "-" : "+";

@@ -76,8 +76,8 @@ CRITICAL PATH  what the time is spent on: if any of it took longer, the end woul
 Of more than 20 iterations the ten with the largest error are shown, or --all.)";
 inline constexpr const char* kWhatIfHelp = R"(
 STANDS FOR  iterations of the run that a length represents
-CHANGE      of the time; an interval holds the truth with the given confidence. The error of the
-            replay itself (seqpoint replay JOB) is not in it
+CHANGE      of the time; an interval holds the truth with the given confidence. It has the error of
+            the replay (seqpoint replay JOB) as a share of the saving
 TASKS       that a step changed, in all traces
 
   seqpoint whatif JOB --list
