@@ -51,7 +51,8 @@ class Connection {
     return reply;
   }
 
-  // Waits for the daemon, one that was restarted, too. False: none was there until `timeout`.
+  // Waits until the daemon can be reached, also after its restart. False: it cannot be within
+  // `timeout`.
   bool WaitUntilConnected(absl::Duration timeout) {
     return channel_->WaitForConnected(absl::ToChronoTime(absl::Now() + timeout));
   }

@@ -48,7 +48,7 @@ TEST_F(ClientTest, RunEndsByTheSignalThatEndedTheCommand) {
   EXPECT_THAT(result.err, HasSubstr("interrupted by Ctrl-C"));
 }
 
-// What the client ignores ends the command, as it does without `run`.
+// The client ignores SIGXFSZ; the command that it starts does not.
 TEST_F(ClientTest, RunLeavesTheCommandItsFileSizeLimit) {
   EXPECT_EQ(Client({"run", "--quiet", "--", "sh", "-c", "kill -XFSZ $$"}).code, 1000 + SIGXFSZ);
 }

@@ -170,7 +170,7 @@ usage. More: docs/using/placement.md.)");
   absl::Status RunTraces() {
     RecordingsAsked asked = {.lengths = lengths_};
     for (const std::string& argument : traces_) {
-      asked.traces.push_back(*ParseTraceArgument(argument));
+      SEQPOINT_ASSIGN_OR_RETURN(asked.traces.emplace_back(), ParseTraceArgument(argument));
     }
     return RunRecorded(std::move(asked), "the recorded model", "");
   }

@@ -24,7 +24,7 @@ struct Report {
   bool as_predicted = false;               // in every layer, by the judge
 };
 
-// Of all layers.
+// The traffic of all layers together.
 Traffic Sum(const std::vector<Traffic>& layers);
 
 std::string ReportText(const Report& report);

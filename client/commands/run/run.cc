@@ -31,7 +31,8 @@ namespace {
 // After the program's end, for its last records to reach the answer.
 constexpr absl::Duration kSettleTimeout = absl::Seconds(10);
 constexpr absl::Duration kJoinTimeout = absl::Seconds(1);
-// A daemon that was restarted is connected again in 1.2 s. A part of the two above.
+// A daemon that was restarted is connected again within 1.2 s. Where none comes, this time is taken
+// off the two above.
 constexpr absl::Duration kReconnectTimeout = absl::Seconds(2);
 
 // Takes a folder away at the end if nothing is in it. Empty: there is none.
