@@ -165,7 +165,7 @@ TEST(Job, MoreKernelsThanFitAreOneEntryAndNoTimeIsLost) {
     job->AddProcess(TrainingProcess());
     process.Connect(*job, 7);
     FakeStore store;
-    for (int i = 0; i < 100; ++i) process.Iterate();
+    for (int i = 0; i < 40; ++i) process.Iterate();
     if (restart) {
       store.Take(*job);
       job = store.Restart();

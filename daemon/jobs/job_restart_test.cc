@@ -128,7 +128,7 @@ TEST(Job, DamagedStatesAreRefusedOrAreThoseOfAJob) {
   }
   std::mt19937_64 random(1);
   int restored = 0;
-  constexpr int kTrials = 300;
+  constexpr int kTrials = 120;
   for (int trial = 0; trial < kTrials; ++trial) {
     FakeStore damaged = store;
     auto part = damaged.states().begin();

@@ -208,7 +208,7 @@ TEST(StateTest, HostileBytes) {
   const std::string bytes = SerializeEngine(busy);
   std::mt19937_64 random(1);
   int accepted = 0;
-  for (int trial = 0; trial < 1500; ++trial) {
+  for (int trial = 0; trial < 500; ++trial) {
     std::string damaged = bytes;
     if (trial % 3 == 0) {
       damaged[random() % damaged.size()] = static_cast<char>(random());
@@ -228,8 +228,8 @@ TEST(StateTest, HostileBytes) {
     engine->MakePlan({.sets = {0, 1}});
     engine->SeqPoints({.sets = {0, 1}});
   }
-  EXPECT_GT(accepted, 100);
-  EXPECT_LT(accepted, 1400);
+  EXPECT_GT(accepted, 30);
+  EXPECT_LT(accepted, 470);
 }
 
 // A run with everything that changes an engine, some of it refused.
