@@ -32,6 +32,8 @@ set(CMAKE_UNITY_BUILD ON CACHE BOOL "compile the files of a target in groups")
 set(CMAKE_UNITY_BUILD_BATCH_SIZE 12)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-Wno-subobject-linkage>)  # takes a group for a header
+  # The compiler collects garbage from 1 GB on, not from 128 MB: 5 to 10 % of its time less.
+  add_compile_options($<$<COMPILE_LANGUAGE:CXX>:--param=ggc-min-heapsize=1000000>)
 endif()
 
 # -pthread: some packages ask for it, and one precompiled header is for all.
