@@ -1,6 +1,7 @@
 # Build settings and the functions every part uses:
 #   seqpoint_library(NAME SRCS ... [DEPS ...])   one folder, one static library
 #   seqpoint_test(NAME SRCS ... [DEPS ...] [TIMEOUT s] [LABELS ...] [SERIAL] [SANITIZERS address thread])
+#                                                TIMEOUT: 60 s; those that may take longer start early;
 #                                                SERIAL: needs the cores (SEQPOINT_NEEDS_CORES);
 #                                                SANITIZERS: those that `./dev test` runs it with, too
 #   seqpoint_python_test(NAME SCRIPT file CASES ... [ARGS ...])
@@ -159,9 +160,7 @@ function(seqpoint_test name)
     list(APPEND ARG_LABELS sanitized)
     add_dependencies(sanitized_tests ${name})
   endif()
-  if(SEQPOINT_SANITIZER)
-    set(ARG_TIMEOUT 600)
-  elseif(NOT ARG_TIMEOUT)
+  if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 60)
   endif()
   add_executable(${name} ${ARG_SRCS})
@@ -174,6 +173,9 @@ function(seqpoint_test name)
     target_link_libraries(${name} PRIVATE abseil_locks_for_tsan)
   endif()
   set(properties TIMEOUT ${ARG_TIMEOUT})
+  if(ARG_TIMEOUT GREATER 60)
+    list(APPEND properties COST 100)
+  endif()
   if(ARG_LABELS)
     list(APPEND properties LABELS "${ARG_LABELS}")
   endif()
@@ -182,7 +184,7 @@ function(seqpoint_test name)
   endif()
   if(SEQPOINT_SANITIZER)
     add_test(NAME ${name} COMMAND ${name})
-    set_tests_properties(${name} PROPERTIES ${properties})
+    set_tests_properties(${name} PROPERTIES ${properties} TIMEOUT 600)
   else()
     gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST TEST_PREFIX ${name}.
       PROPERTIES ${properties})
