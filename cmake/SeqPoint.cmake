@@ -37,6 +37,10 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   add_compile_options($<$<COMPILE_LANGUAGE:CXX>:--param=ggc-min-heapsize=1000000>)
 endif()
 
+if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
+  add_compile_options("SHELL:-Xclang -fno-pch-timestamp")  # else ccache never has what uses one
+endif()
+
 # -pthread: some packages ask for it, and one precompiled header is for all.
 add_compile_options(-Wall -Wextra -Wno-unused-parameter -Wno-missing-field-initializers -pthread)
 # Objects name files relative to the project: a clone in another folder finds its own in the
