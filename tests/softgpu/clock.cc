@@ -33,13 +33,13 @@ Clock::Clock(bool is_virtual, double speed_cap)
     : virtual_(is_virtual),
       speed_cap_(speed_cap),
       start_ns_(ReadNs(CLOCK_REALTIME) + (is_virtual ? kVirtualAheadNs : 0)),
-      now_ns_(start_ns_),
-      throttle_at_ns_(speed_cap > 0 ? start_ns_ : UINT64_MAX),
-      anchor_virtual_ns_(start_ns_),
+      now_ns_(start_ns()),
+      throttle_at_ns_(speed_cap > 0 ? start_ns() : UINT64_MAX),
+      anchor_virtual_ns_(start_ns()),
       anchor_real_ns_(ReadNs(CLOCK_MONOTONIC)) {}
 
 uint64_t Clock::MonotonicNs() const {
-  return start_ns_ + ReadNs(CLOCK_MONOTONIC) - anchor_real_ns_;
+  return start_ns() + ReadNs(CLOCK_MONOTONIC) - anchor_real_ns_;
 }
 
 void Clock::Work(uint64_t ns) {
@@ -64,6 +64,16 @@ void Clock::WaitUntil(uint64_t time_ns) {
   for (uint64_t now = MonotonicNs(); now < time_ns; now = MonotonicNs()) {
     if (time_ns - now > kSleepSlackNs) SleepNs(time_ns - now - kSleepSlackNs);
   }
+}
+
+void Clock::StartLater(uint64_t time_ns) {
+  if (!virtual_) return;
+  const uint64_t now = now_ns_.load(std::memory_order_relaxed);
+  if (time_ns <= now) return;
+  std::lock_guard lock(mutex_);
+  now_ns_.fetch_add(time_ns - now, std::memory_order_relaxed);
+  start_ns_.fetch_add(time_ns - now, std::memory_order_relaxed);
+  anchor_virtual_ns_ += time_ns - now;  // the speed cap does not count the difference
 }
 
 void Clock::Throttle() {

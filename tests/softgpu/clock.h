@@ -22,7 +22,7 @@ class Clock {
     return virtual_ ? now_ns_.load(std::memory_order_relaxed) : MonotonicNs();
   }
   bool is_virtual() const { return virtual_; }
-  uint64_t start_ns() const { return start_ns_; }
+  uint64_t start_ns() const { return start_ns_.load(std::memory_order_relaxed); }
 
   // CPU work that the model imagines: costs time on the virtual clock only.
   void Spend(uint64_t ns) {
@@ -36,6 +36,9 @@ class Clock {
 
   void WaitUntil(uint64_t time_ns);
 
+  // Virtual: goes on at `time_ns`, if that is later, as if it had started later by the difference.
+  void StartLater(uint64_t time_ns);
+
  private:
   // The time in real mode: the system's clock at the start, plus the monotonic time since then. A
   // step of the system's clock does not step the GPU's.
@@ -44,7 +47,7 @@ class Clock {
 
   const bool virtual_;
   const double speed_cap_;
-  const uint64_t start_ns_;
+  std::atomic<uint64_t> start_ns_;
   std::atomic<uint64_t> now_ns_;
   std::atomic<uint64_t> throttle_at_ns_;
   std::mutex mutex_;

@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
@@ -14,7 +15,8 @@ namespace seqpoint::softgpu {
 namespace {
 
 using Field =
-    std::variant<uint64_t Config::*, double Config::*, bool Config::*, std::string Config::*>;
+    std::variant<uint64_t Config::*, double Config::*, bool Config::*, std::string Config::*,
+                 std::vector<Config::Link> Config::*, Config::Incident Config::*>;
 
 struct Key {
   std::string_view name;
@@ -101,6 +103,25 @@ constexpr Key kKeys[] = {
     {"cupti.kernel_record_limit", &Config::cupti_kernel_record_limit},
     {"cupti.flush_growth_us", &Config::cupti_flush_growth_us},
     {"cupti.residual_launch_ns", &Config::cupti_residual_launch_ns},
+    {"noise.collective", &Config::noise_collective},
+    {"nccl.profiler_version", &Config::nccl_profiler_version},
+    {"nccl.algorithm", &Config::nccl_algorithm},
+    {"nccl.channels", &Config::nccl_channels},
+    {"nccl.base_ns", &Config::nccl_base_ns},
+    {"nccl.hop_ns", &Config::nccl_hop_ns},
+    {"nccl.bus_gbps", &Config::nccl_bus_gbps},
+    {"nccl.network_gbps", &Config::nccl_network_gbps},
+    {"nccl.tree_efficiency", &Config::nccl_tree_efficiency},
+    {"nccl.ranks_per_node", &Config::nccl_ranks_per_node},
+    {"nccl.link", &Config::nccl_link},
+    {"nccl.compute_slowdown", &Config::nccl_compute_slowdown},
+    {"nccl.proxy", &Config::nccl_proxy},
+    {"nccl.gpu_timer_offset_ns", &Config::nccl_gpu_timer_offset_ns},
+    {"nccl.never", &Config::nccl_never},
+    {"nccl.kill", &Config::nccl_kill},
+    {"nccl.async_error", &Config::nccl_async_error},
+    {"nccl.async_error_ms", &Config::nccl_async_error_ms},
+    {"nccl.truth_file", &Config::nccl_truth_file},
 };
 
 std::string Trim(const std::string& s) {
@@ -136,6 +157,34 @@ struct Assign {
     config->*field = parsed;
     return "";
   }
+  std::string operator()(std::vector<Config::Link> Config::*field) const {
+    (config->*field).clear();
+    for (size_t begin = 0; begin < value.size();) {
+      const size_t end = std::min(value.find('+', begin), value.size());
+      Config::Link link{};
+      int used = 0;
+      const std::string item = value.substr(begin, end - begin);
+      if (sscanf(item.c_str(), "%d-%d:%lf%n", &link.a, &link.b, &link.factor, &used) != 3 ||
+          item.size() != static_cast<size_t>(used) || !(link.factor > 0)) {
+        return Expected(item, "RANK-RANK:FACTOR, as in 0-1:0.5+2-3:0.25");
+      }
+      (config->*field).push_back(link);
+      begin = end + 1;
+    }
+    return "";
+  }
+  std::string operator()(Config::Incident Config::*field) const {
+    Config::Incident incident;
+    unsigned long long kernel = 0;
+    int used = 0;
+    if (sscanf(value.c_str(), "%d:%llu%n", &incident.rank, &kernel, &used) != 2 ||
+        value.size() != static_cast<size_t>(used)) {
+      return Expected(value, "RANK:KERNEL, as in 1:100");
+    }
+    incident.kernel = kernel;
+    config->*field = incident;
+    return "";
+  }
   std::string operator()(double Config::*field) const {
     char* end = nullptr;
     double parsed = strtod(value.c_str(), &end);
@@ -164,6 +213,18 @@ std::string Check(const Config& c) {
       c.noise_drift_period_s == 0 || c.cupti_pm_slowdown == 0) {
     return "gpu.count, sms, clock_mhz, *_tflops, *_gbps, efficiency, queue_depth, "
            "slow_kernel_factor, noise.drift_period_s and cupti.pm_slowdown must be above 0";
+  }
+  if (c.nccl_profiler_version < 1 || c.nccl_profiler_version > 6) {
+    return "nccl.profiler_version: " +
+           Expected(std::to_string(c.nccl_profiler_version), "a number from 1 to 6");
+  }
+  if (c.nccl_algorithm != "auto" && c.nccl_algorithm != "ring" && c.nccl_algorithm != "tree") {
+    return "nccl.algorithm: " + Expected(c.nccl_algorithm, "auto, ring or tree");
+  }
+  if (c.nccl_bus_gbps == 0 || c.nccl_network_gbps == 0 || c.nccl_tree_efficiency == 0 ||
+      c.nccl_channels == 0 || c.nccl_channels > 64 || c.nccl_compute_slowdown < 1) {
+    return "nccl.bus_gbps, network_gbps and tree_efficiency must be above 0, channels from 1 to "
+           "64, compute_slowdown at least 1";
   }
   return "";
 }

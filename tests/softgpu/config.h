@@ -6,10 +6,23 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 namespace seqpoint::softgpu {
 
 struct Config {
+  // Two ranks, and the share of its bandwidth that the link between them has.
+  struct Link {
+    int a;
+    int b;
+    double factor;
+  };
+  // Something happens to a rank at its Nth communication kernel. -1: to none.
+  struct Incident {
+    int rank = -1;
+    uint64_t kernel = 0;
+  };
+
   std::string clock_mode = "virtual";
   double speed_cap = 20;  // virtual seconds per real second; 0: no limit
   uint64_t seed = 1;
@@ -94,6 +107,26 @@ struct Config {
   uint64_t cupti_kernel_record_limit = 0;
   uint64_t cupti_flush_growth_us = 0;
   uint64_t cupti_residual_launch_ns = 0;
+
+  double noise_collective = 0.02;
+  uint64_t nccl_profiler_version = 6;
+  std::string nccl_algorithm = "auto";
+  uint64_t nccl_channels = 16;
+  uint64_t nccl_base_ns = 4000;
+  uint64_t nccl_hop_ns = 1000;
+  double nccl_bus_gbps = 360;
+  double nccl_network_gbps = 48;
+  double nccl_tree_efficiency = 0.92;
+  uint64_t nccl_ranks_per_node = 0;  // 0: one node has all
+  std::vector<Link> nccl_link;
+  double nccl_compute_slowdown = 1;
+  bool nccl_proxy = false;
+  uint64_t nccl_gpu_timer_offset_ns = 0;
+  Incident nccl_never;
+  Incident nccl_kill;
+  uint64_t nccl_async_error = 0;
+  uint64_t nccl_async_error_ms = 1000;
+  std::string nccl_truth_file;
 
   std::string truth_file;  // SWGPU_TRUTH
 

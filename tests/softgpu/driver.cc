@@ -99,6 +99,7 @@ void WriteTruth() {
   }
   fputs("},\n \"totals\": ", file);
   write(driver->model.Totals());
+  if (auto* write_nccl = g_hooks.write_nccl_truth.load()) write_nccl(file);
   fprintf(file, ",\n \"digest\": \"%016llx\"}\n",
           static_cast<unsigned long long>(driver->model.Digest()));
   fclose(file);
@@ -319,6 +320,20 @@ extern "C" Hooks* swgpu_get_hooks() {
     g_hooks.take_kernels = [](int device) {
       Driver* driver = GetDriver();
       return driver == nullptr ? std::vector<KernelSample>() : driver->model.TakeKernels(device);
+    };
+    g_hooks.next_launch_is_joint = [](JointKernel* kernel) { t_state.joint = kernel; };
+    g_hooks.end_joint = [](const JointLaunch& begun, uint64_t end_ns) {
+      Driver* driver = GetDriver();
+      if (driver == nullptr) return;
+      JointLaunch launch = begun;
+      driver->model.EndJoint(end_ns, &launch);
+      if (launch.reported) Report(launch.op);
+    };
+    g_hooks.meet_clocks = [](uint64_t time_ns) {
+      if (Driver* driver = GetDriver()) driver->model.MeetClocks(time_ns);
+    };
+    g_hooks.wait_until = [](uint64_t time_ns) {
+      if (Driver* driver = GetDriver()) driver->clock.WaitUntil(time_ns);
     };
     g_hooks.for_each_context = [](void (*visit)(CUcontext, uint32_t, int, void*), void* data) {
       Driver* driver = GetDriver();

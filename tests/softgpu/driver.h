@@ -85,6 +85,7 @@ struct ThreadState {
   bool has_work;
   SwgpuWork work;
   uint64_t random;
+  JointKernel* joint;                // the next launch is this one
   CUstreamCaptureMode capture_mode;  // 0: CU_STREAM_CAPTURE_MODE_GLOBAL, the default
 };
 

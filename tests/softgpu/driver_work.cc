@@ -5,6 +5,7 @@
 #include <condition_variable>
 #include <map>
 #include <thread>
+#include <utility>
 
 #include "tests/softgpu/driver.h"
 
@@ -85,7 +86,7 @@ class HostFunctions {
       if (next->first > now) {
         // Virtual time stands still while the program waits for this function by other means than
         // CUDA's: then nobody but us can move it.
-        polls = now == last_ns ? polls + 1 : 0;
+        polls = now == last_ns && g_hooks.waits_for_ranks == 0 ? polls + 1 : 0;
         last_ns = now;
         if (clock_->is_virtual() && polls >= kStuckPolls) clock_->WaitUntil(next->first);
         changed_.wait_for(lock, kPoll);
@@ -212,6 +213,7 @@ CUresult LaunchOn(CUfunction function, const LaunchShape& shape, CUstream stream
     node.shape = shape;
     node.work = t_state.has_work ? t_state.work : driver->model.DefaultWork(shape);
     t_state.has_work = false;
+    node.joint = std::exchange(t_state.joint, nullptr);
     return Submit(driver, ResolveStream(context, stream, per_thread_default), node);
   });
 }
@@ -368,6 +370,12 @@ void Execute(Driver* driver, Stream* stream, const GraphNode& node, uint32_t gra
   op.async = node.async;
   switch (node.type) {
     case GraphNode::Type::kKernel:
+      if (node.joint != nullptr) {
+        JointLaunch launch{stream, node.kernel, node.work, op, 0, reported, graph_id != 0};
+        driver->model.BeginJoint(node.shape, &launch);
+        node.joint->Reached(launch);
+        return;
+      }
       driver->model.Launch(stream, node.kernel, node.shape, node.work, &op);
       break;
     case GraphNode::Type::kCopy:

@@ -11,11 +11,16 @@
 
 #include <atomic>
 #include <cstdint>
+#include <cstdio>
 #include <vector>
+
+#include "tests/softgpu/swgpu.h"
 
 namespace seqpoint::softgpu {
 
 struct Config;
+struct Kernel;
+struct Stream;
 
 enum Domain : uint32_t { kDriver = 1, kRuntime = 2 };  // CUpti_CallbackDomain values
 
@@ -126,6 +131,26 @@ struct ResourceEvent {
   const void* image = nullptr;
 };
 
+// A launch whose end other processes decide, too.
+struct JointLaunch {
+  Stream* stream;
+  Kernel* kernel;
+  SwgpuWork work;
+  Operation op;     // start_ns: when the stream reaches the kernel
+  uint64_t queued;  // its place in the stream's queue
+  bool reported;    // it leaves a record of its own
+  bool in_graph;
+};
+
+// A kernel of the software NCCL. libcuda says when a stream reaches it, and hears its end by
+// Hooks::end_joint: from the same thread, and before this thread submits more to the stream; of a
+// kernel in a graph, before Reached returns.
+class JointKernel {
+ public:
+  virtual ~JointKernel() = default;
+  virtual void Reached(const JointLaunch& launch) = 0;  // called without any lock
+};
+
 struct Hooks {
   const Config* config;
 
@@ -167,8 +192,21 @@ struct Hooks {
   std::vector<KernelSample> (*take_kernels)(int device) = nullptr;
   // Kernels of the device take so many times as long from now on.
   void (*slow_device)(int device, double factor) = nullptr;
+  // The next launch of the calling thread is this kernel, which outlives the graph that it may
+  // become a node of.
+  void (*next_launch_is_joint)(JointKernel*) = nullptr;
+  // Ends a joint launch; its record says `end_ns`.
+  void (*end_joint)(const JointLaunch&, uint64_t end_ns) = nullptr;
+  // Moves the virtual clock on to `time_ns`, as if the process had started later.
+  void (*meet_clocks)(uint64_t time_ns) = nullptr;
+  void (*wait_until)(uint64_t time_ns) = nullptr;
   // Every context alive: for dumps of what existed before a profiler came.
   void (*for_each_context)(void (*)(CUcontext, uint32_t id, int device, void*), void*) = nullptr;
+
+  // Written by libnccl: threads that wait for other ranks, during which virtual time stands still.
+  std::atomic<int> waits_for_ranks{0};
+  // Adds libnccl's sums to the truth file.
+  std::atomic<void (*)(FILE*)> write_nccl_truth{nullptr};
 
   std::atomic<uint8_t>& Wanted(Domain domain, uint32_t cbid) {
     return domain == kDriver ? driver[cbid] : runtime[cbid];

@@ -11,24 +11,8 @@
 namespace seqpoint::softgpu {
 namespace {
 
-constexpr uint64_t kGolden = 0x9e3779b97f4a7c15;
 constexpr uint64_t kDriftPeriodNs = 50'000'000;  // how often the drift is looked at
 constexpr size_t kZeroPagesFrom = 64 * 1024;
-
-uint64_t SplitMix(uint64_t x) {
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
-  return x ^ (x >> 31);
-}
-
-double NormalQuantile(double p) {
-  double low = -8, high = 8;
-  for (int i = 0; i < 40; ++i) {
-    double middle = (low + high) / 2;
-    (0.5 * std::erfc(-middle / std::sqrt(2.0)) < p ? low : high) = middle;
-  }
-  return low;
-}
 
 // Zeroing whole pages gives them back to the system: a training program zeroes gradients of
 // gigabytes each iteration and never reads them, as no kernel runs.
@@ -46,44 +30,26 @@ void ZeroBytes(void* dst, uint64_t bytes) {
   memset(reinterpret_cast<void*>(last), 0, begin + bytes - last);
 }
 
+uint64_t Signature(const Kernel& kernel, const LaunchShape& shape) {
+  uint64_t signature = kernel.name_hash;
+  for (int i = 0; i < 3; ++i) {
+    signature = Mix(signature, (static_cast<uint64_t>(shape.grid[i]) << 32) | shape.block[i]);
+  }
+  return Mix(signature, shape.shared_bytes);
+}
+
+void Describe(const Kernel& kernel, const LaunchShape& shape, Operation* op) {
+  op->kind = OpKind::kKernel;
+  op->name = kernel.recorded_name.c_str();
+  for (int i = 0; i < 3; ++i) {
+    op->grid[i] = shape.grid[i];
+    op->block[i] = shape.block[i];
+  }
+  op->shared_bytes = shape.shared_bytes;
+  op->registers = 32;
+}
+
 }  // namespace
-
-uint64_t Mix(uint64_t a, uint64_t b) { return SplitMix((a + kGolden) ^ (b * kGolden)); }
-
-uint64_t HashBytes(const void* data, uint64_t bytes) {
-  auto* p = static_cast<const unsigned char*>(data);
-  uint64_t lanes[4] = {bytes, kGolden, ~bytes, kGolden * 3};
-  uint64_t word[4];
-  for (; bytes >= sizeof(word); bytes -= sizeof(word), p += sizeof(word)) {
-    memcpy(word, p, sizeof(word));
-    for (int i = 0; i < 4; ++i) {
-      lanes[i] = (lanes[i] ^ word[i]) * 0xbf58476d1ce4e5b9;
-      lanes[i] ^= lanes[i] >> 29;
-    }
-  }
-  memset(word, 0, sizeof(word));
-  memcpy(word, p, bytes);
-  uint64_t hash = 0;
-  for (int i = 0; i < 4; ++i) hash = Mix(hash, lanes[i] ^ word[i]);
-  return hash;
-}
-
-std::vector<float> LogNormalFactors(double sigma) {
-  constexpr int kFactors = 1024;
-  static const std::vector<double> quantiles = [] {
-    std::vector<double> q(kFactors);
-    for (int i = 0; i < kFactors; ++i) q[i] = NormalQuantile((i + 0.5) / kFactors);
-    return q;
-  }();
-  std::vector<float> factors;
-  double sum = 0;
-  for (double quantile : quantiles) {
-    factors.push_back(static_cast<float>(std::exp(sigma * quantile)));
-    sum += factors.back();
-  }
-  for (float& factor : factors) factor = static_cast<float>(factor * kFactors / sum);
-  return factors;
-}
 
 Model::Model(const Config& config, Clock* clock)
     : config_(config),
@@ -152,6 +118,28 @@ SwgpuWork Model::DefaultWork(const LaunchShape& shape) const {
   return work;
 }
 
+uint64_t Model::EnterQueue(Stream* stream, std::unique_lock<std::mutex>* lock) {
+  if (stream->queue_ends_ns.empty()) stream->queue_ends_ns.assign(config_.queue_depth, 0);
+  const uint64_t place = stream->queued++ % config_.queue_depth;
+  const uint64_t free_at = stream->queue_ends_ns[place];
+  if (free_at > clock_->NowNs()) [[unlikely]] {
+    lock->unlock();
+    clock_->WaitUntil(free_at);
+    lock->lock();
+  }
+  return place;
+}
+
+uint64_t Model::BesideJoint(const Device& device, uint64_t start_ns, uint64_t duration_ns) const {
+  const double factor = config_.nccl_compute_slowdown;
+  if (factor <= 1 || device.joint_end_ns <= start_ns) return duration_ns;
+  const auto slow_ns = static_cast<double>(device.joint_end_ns - start_ns);
+  const auto alone_ns = static_cast<double>(duration_ns);
+  const double done_ns = slow_ns / factor;
+  return static_cast<uint64_t>(done_ns >= alone_ns ? alone_ns * factor
+                                                   : slow_ns + alone_ns - done_ns);
+}
+
 void Model::Launch(Stream* stream, Kernel* kernel, const LaunchShape& shape, const SwgpuWork& work,
                    Operation* op) {
   const double blocks = static_cast<double>(shape.grid[0]) * shape.grid[1] * shape.grid[2];
@@ -179,23 +167,11 @@ void Model::Launch(Stream* stream, Kernel* kernel, const LaunchShape& shape, con
                 bytes * ns_per_byte_ / std::min(1.0, 2 * share),
                 static_cast<double>(config_.kernel_min_ns)});
 
-  uint64_t signature = kernel->name_hash;
-  for (int i = 0; i < 3; ++i) {
-    signature = Mix(signature, (static_cast<uint64_t>(shape.grid[i]) << 32) | shape.block[i]);
-  }
-  signature = Mix(signature, shape.shared_bytes);
+  const uint64_t signature = Signature(*kernel, shape);
 
   std::unique_lock lock(mutex_);
-  if (stream->queue_ends_ns.empty()) stream->queue_ends_ns.assign(config_.queue_depth, 0);
-  uint64_t& slot = stream->queue_ends_ns[stream->queued++ % config_.queue_depth];
+  uint64_t& slot = stream->queue_ends_ns[EnterQueue(stream, &lock)];
   uint64_t now = clock_->NowNs();
-  if (slot > now) [[unlikely]] {
-    uint64_t free_at = slot;
-    lock.unlock();
-    clock_->WaitUntil(free_at);
-    lock.lock();
-    now = clock_->NowNs();
-  }
   // A library tries its algorithms when it meets a matrix shape for the first time: the host waits
   // for the GPU and measures.
   if (work.tensor_flops > 0 && config_.search_ns > 0 && searched_.insert(signature).second) {
@@ -214,18 +190,18 @@ void Model::Launch(Stream* stream, Kernel* kernel, const LaunchShape& shape, con
   }
   Device& device = devices_[stream->context->device];
   double noise = Noise(kernel_noise_) * slow_factor_ * drift_ * kernel->slowness * device.slowness;
-  auto duration = static_cast<uint64_t>(ideal_ns * noise);
-  c.time_ns = static_cast<double>(duration);
-  c.sm_active_cycles = c.time_ns * config_.clock_mhz * 1e-3 * sms * share;
-  c.warp_cycles = c.sm_active_cycles *
-                  std::min(64.0, std::ceil(threads_per_block / 32) * std::ceil(blocks / sms));
-
   uint64_t start =
       std::max(now + config_.launch_latency_ns, Ready(*stream) + config_.kernel_gap_ns);
   start = std::max(start, device.exclusive_end_ns);
   const bool exclusive = share > 0.5;
   if (exclusive) start = std::max(start, device.shared_end_ns);
+  const uint64_t duration = BesideJoint(device, start, static_cast<uint64_t>(ideal_ns * noise));
   const uint64_t end = start + duration;
+  c.time_ns = static_cast<double>(duration);
+  c.sm_active_cycles = c.time_ns * config_.clock_mhz * 1e-3 * sms * share;
+  c.warp_cycles = c.sm_active_cycles *
+                  std::min(64.0, std::ceil(threads_per_block / 32) * std::ceil(blocks / sms));
+
   (exclusive ? device.exclusive_end_ns : device.shared_end_ns) =
       std::max(exclusive ? device.exclusive_end_ns : device.shared_end_ns, end);
   Finish(stream, end);
@@ -249,16 +225,57 @@ void Model::Launch(Stream* stream, Kernel* kernel, const LaunchShape& shape, con
   if (samples != nullptr) [[unlikely]]
     clock_->WaitUntil(replay_end);
 
-  op->kind = OpKind::kKernel;
+  Describe(*kernel, shape, op);
   op->start_ns = start;
   op->end_ns = end;
-  op->name = kernel->recorded_name.c_str();
-  for (int i = 0; i < 3; ++i) {
-    op->grid[i] = shape.grid[i];
-    op->block[i] = shape.block[i];
-  }
-  op->shared_bytes = shape.shared_bytes;
-  op->registers = 32;
+}
+
+void Model::BeginJoint(const LaunchShape& shape, JointLaunch* launch) {
+  Stream* stream = launch->stream;
+  std::unique_lock lock(mutex_);
+  launch->queued = EnterQueue(stream, &lock);
+  launched_in_stretch_ = true;
+  Describe(*launch->kernel, shape, &launch->op);
+  launch->op.start_ns =
+      std::max(clock_->NowNs() + config_.launch_latency_ns, Ready(*stream) + config_.kernel_gap_ns);
+  stream->digest = Mix(stream->digest, Signature(*launch->kernel, shape));
+}
+
+void Model::EndJoint(uint64_t end_ns, JointLaunch* launch) {
+  Stream* stream = launch->stream;
+  Kernel* kernel = launch->kernel;
+  Operation& op = launch->op;
+  op.end_ns = std::max(end_ns, op.start_ns);
+
+  Counters c;
+  c.launches = 1;
+  c.time_ns = static_cast<double>(op.end_ns - op.start_ns);
+  c.flops = launch->work.flops;
+  c.dram_read_bytes = launch->work.dram_read_bytes;
+  c.dram_write_bytes = launch->work.dram_write_bytes;
+  c.instructions = launch->work.instructions;
+  const double cycles = c.time_ns * config_.clock_mhz * 1e-3;
+  c.sm_active_cycles = cycles * op.grid[0];
+  c.warp_cycles = c.sm_active_cycles * op.block[0] / 32;
+
+  std::lock_guard lock(mutex_);
+  Finish(stream, op.end_ns);
+  stream->queue_ends_ns[launch->queued] = op.end_ns;
+  Device& device = devices_[stream->context->device];
+  device.joint_end_ns = std::max(device.joint_end_ns, op.end_ns);
+  kernel->truth.Add(c);
+  stream->context->counters.Add(c);
+  totals_.Add(c);
+  op.sequence = ++launches_;
+  const KernelSample sample{kernel->name.c_str(), c, op.start_ns, op.end_ns};
+  if (device.watched) device.kernels.push_back(sample);
+  if (stream->context->samples != nullptr) stream->context->samples->push_back(sample);
+}
+
+void Model::MeetClocks(uint64_t time_ns) {
+  std::lock_guard lock(mutex_);
+  clock_->StartLater(time_ns);
+  drift_due_ns_ = 0;
 }
 
 void Model::Copy(Stream* stream, CopyKind kind, void* dst, const void* src, uint64_t bytes,

@@ -4,7 +4,8 @@
 // is a valid order of all dependencies, so nothing has to be revised later and completion is a
 // comparison with the clock. A kernel that fills more than half of the SMs runs alone, smaller ones
 // run beside each other; H2D and D2H copies have an engine each; device-side copies and memsets
-// take DRAM bandwidth.
+// take DRAM bandwidth. A joint kernel (a collective) takes few SMs: it neither waits for other
+// kernels nor holds them up.
 //
 // One mutex guards the model. Handles (Stream, Event, Kernel, Context, Graph) are owned by the
 // driver layer and outlive every call made with them.
@@ -22,6 +23,7 @@
 #include "tests/softgpu/clock.h"
 #include "tests/softgpu/config.h"
 #include "tests/softgpu/hooks.h"
+#include "tests/softgpu/noise.h"
 #include "tests/softgpu/swgpu.h"
 
 namespace seqpoint::softgpu {
@@ -92,6 +94,7 @@ struct GraphNode {
   uint32_t value_bytes = 1;
   void (*host)(void*) = nullptr;
   void* host_data = nullptr;
+  JointKernel* joint = nullptr;  // of a kernel: its end is decided elsewhere
 };
 
 struct Graph {
@@ -127,6 +130,10 @@ class Model {
   // may block while the stream's queue is full.
   void Launch(Stream* stream, Kernel* kernel, const LaunchShape& shape, const SwgpuWork& work,
               Operation* op);
+  // A joint kernel: its start is known at once, its end later. Between the two calls nobody submits
+  // to the stream or waits for it.
+  void BeginJoint(const LaunchShape& shape, JointLaunch* launch);
+  void EndJoint(uint64_t end_ns, JointLaunch* launch);
   void Copy(Stream* stream, CopyKind kind, void* dst, const void* src, uint64_t bytes,
             Operation* op);
   void Memset(Stream* stream, void* dst, uint32_t value, uint32_t value_bytes, uint64_t count,
@@ -150,6 +157,9 @@ class Model {
   std::vector<KernelSample> TakeKernels(int device);
   void SlowDevice(int device, double factor);
 
+  // Other processes' clocks were ahead: goes on at `time_ns`, as if this one had started later.
+  void MeetClocks(uint64_t time_ns);
+
   Counters Totals();
   uint64_t Digest();
 
@@ -160,12 +170,17 @@ class Model {
   struct Device {
     uint64_t exclusive_end_ns = 0;       // last kernel that runs alone
     uint64_t shared_end_ns = 0;          // last kernel that shares
+    uint64_t joint_end_ns = 0;           // last joint kernel
     uint64_t engine_end_ns[2] = {0, 0};  // H2D, D2H
     bool watched = false;
     double slowness = 1;                // what kernels take, times
     std::vector<KernelSample> kernels;  // while watched
   };
 
+  // Waits while the stream's queue is full. Returns the place of the next launch in it.
+  uint64_t EnterQueue(Stream* stream, std::unique_lock<std::mutex>* lock);
+  // What a kernel that would take `duration_ns` alone takes beside a running joint kernel.
+  uint64_t BesideJoint(const Device& device, uint64_t start_ns, uint64_t duration_ns) const;
   uint64_t Ready(const Stream& stream) const;
   void Finish(Stream* stream, uint64_t end_ns);
   double Noise(const std::vector<float>& factors);
@@ -195,11 +210,6 @@ class Model {
   const double ns_per_byte_;
   const double tensor_flops_per_cycle_;
 };
-
-uint64_t Mix(uint64_t a, uint64_t b);
-uint64_t HashBytes(const void* data, uint64_t bytes);
-// Factors exp(sigma z) with mean 1 at 1024 quantiles of a normal distribution.
-std::vector<float> LogNormalFactors(double sigma);
 
 }  // namespace seqpoint::softgpu
 

@@ -47,6 +47,20 @@ __attribute__((weak)) void swgpu_totals(SwgpuTotals* totals);
 // memset. Two runs that did the same GPU work have the same digest.
 __attribute__((weak)) uint64_t swgpu_digest(void);
 
+// Exact cumulative truth over the communication kernels of this process, of the software NCCL. A
+// process with several ranks gets their sum.
+typedef struct SwgpuNcclTotals {
+  uint64_t kernels;        // collectives of one group are one kernel, as are its sends and receives
+  uint64_t collectives;    // AllReduce, Broadcast, Reduce, AllGather, ReduceScatter
+  uint64_t transfers;      // sends and receives
+  uint64_t bytes;          // as the plugin interface counts: count times size of an element
+  uint64_t work_ns;        // from the end of all kernels so far to the arrival at the next
+  uint64_t wait_ns;        // from the arrival of this rank to the last one's
+  uint64_t transfer_ns;    // from the last arrival to the end
+  uint64_t last_arrivals;  // kernels at which this rank arrived last
+} SwgpuNcclTotals;
+__attribute__((weak)) void swgpu_nccl_totals(SwgpuNcclTotals* totals);
+
 #ifdef __cplusplus
 }
 #endif

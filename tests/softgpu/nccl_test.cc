@@ -1,0 +1,813 @@
+// The software NCCL between processes: each case starts a puppet per rank and compares what the
+// ranks wrote with what the settings say.
+
+#include "tests/softgpu/nccl_abi.h"
+
+#include <dirent.h>
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <signal.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <sstream>
+
+#include "tests/softgpu/test_support.h"
+
+namespace seqpoint::softgpu {
+namespace {
+
+using Strings = std::vector<std::string>;
+
+constexpr double kBaseNs = 4000;
+constexpr double kHopNs = 1000;
+constexpr double kBusGbps = 360;
+constexpr double kNetworkGbps = 48;
+constexpr double kTreeGbps = kBusGbps * 0.92;
+constexpr char kQuiet[] =
+    "noise.kernel=0,noise.slow_share=0,noise.cpu=0,noise.drift=0,noise.counters=0,"
+    "noise.search_ns=0,noise.collective=0,clock.speed_cap=0,";
+
+std::string ReadFile(const std::string& path) {
+  std::ifstream file(path);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+Strings Lines(const std::string& text) {
+  Strings lines;
+  std::istringstream in(text);
+  for (std::string line; std::getline(in, line);) lines.push_back(line);
+  return lines;
+}
+
+// Lines that begin so.
+Strings Only(const Strings& lines, const std::string& begin) {
+  Strings found;
+  for (const std::string& line : lines) {
+    if (line.starts_with(begin)) found.push_back(line);
+  }
+  return found;
+}
+
+// The number behind `name=` in a line.
+uint64_t Field(const std::string& line, const std::string& name) {
+  const size_t at = line.find(name + "=");
+  EXPECT_NE(at, std::string::npos) << name << " in " << line;
+  return at == std::string::npos ? 0 : strtoull(line.c_str() + at + name.size() + 1, nullptr, 10);
+}
+
+// A line of nccl.truth_file.
+struct Truth {
+  std::string communicator, function;
+  uint64_t kernel, sequence, bytes, arrival_ns, start_ns, end_ns;
+  int rank, last_rank;
+};
+
+std::vector<Truth> ReadTruth(const std::string& path) {
+  std::vector<Truth> all;
+  Strings lines = Lines(ReadFile(path));
+  for (size_t i = 1; i < lines.size(); ++i) {
+    std::replace(lines[i].begin(), lines[i].end(), ',', ' ');
+    std::istringstream in(lines[i]);
+    Truth t;
+    in >> t.communicator >> t.kernel >> t.function >> t.sequence >> t.bytes >> t.rank >>
+        t.arrival_ns >> t.start_ns >> t.end_ns >> t.last_rank;
+    EXPECT_FALSE(in.fail()) << lines[i];
+    all.push_back(t);
+  }
+  return all;
+}
+
+// Ranks that run one list of steps.
+class Ranks {
+ public:
+  Ranks(int count, const std::string& settings, const Strings& steps,
+        const std::map<std::string, std::string>& environment = {})
+      : count_(count) {
+    std::string pattern = testing::TempDir() + "nccl-XXXXXX";
+    folder_ = mkdtemp(pattern.data());
+    for (int rank = 0; rank < count; ++rank) Start(rank, settings, steps, environment);
+  }
+
+  ~Ranks() {
+    for (pid_t pid : pids_) {
+      if (pid != 0) kill(pid, SIGKILL), waitpid(pid, nullptr, 0);
+    }
+    std::filesystem::remove_all(folder_);
+  }
+
+  // The wait status of a rank; fails the test when the rank does not end.
+  int Wait(int rank) {
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+    int status = 0;
+    while (waitpid(pids_[static_cast<size_t>(rank)], &status, WNOHANG) == 0) {
+      if (std::chrono::steady_clock::now() > deadline) {
+        ADD_FAILURE() << "rank " << rank << " does not end; it said\n"
+                      << ReadFile(Path("out", rank));
+        return -1;
+      }
+      usleep(2000);
+    }
+    pids_[static_cast<size_t>(rank)] = 0;
+    return status;
+  }
+
+  // All ranks end, and no call fails.
+  void Finish() {
+    for (int rank = 0; rank < count_; ++rank) {
+      EXPECT_EQ(Wait(rank), 0) << "rank " << rank;
+      const Strings out = Output(rank);
+      ASSERT_FALSE(out.empty());
+      EXPECT_EQ(out.back(), "done");
+      for (const std::string& line : out) {
+        EXPECT_EQ(line.find("failed"), std::string::npos) << "rank " << rank << ": " << line;
+      }
+    }
+    ExpectNoLeftovers();
+  }
+
+  void ExpectNoLeftovers() {
+    for (const auto& entry : std::filesystem::directory_iterator("/dev/shm")) {
+      EXPECT_FALSE(entry.path().filename().string().starts_with("swgpu-nccl-")) << entry.path();
+    }
+  }
+
+  Strings Output(int rank) const { return Lines(ReadFile(Path("out", rank))); }
+  std::vector<Truth> TruthOf(int rank) const { return ReadTruth(Path("truth", rank)); }
+  Strings Recorded(int rank) const { return Lines(ReadFile(Path("record", rank))); }
+  pid_t pid(int rank) const { return pids_[static_cast<size_t>(rank)]; }
+  std::string Path(const std::string& name, int rank) const {
+    return folder_ + "/" + name + "." + std::to_string(rank);
+  }
+
+ private:
+  void Start(int rank, const std::string& settings, const Strings& steps,
+             const std::map<std::string, std::string>& environment) {
+    fflush(nullptr);
+    const pid_t pid = fork();
+    ASSERT_GE(pid, 0);
+    pids_.push_back(pid);
+    if (pid != 0) return;
+    const int out = open(Path("out", rank).c_str(), O_CREAT | O_WRONLY | O_TRUNC, 0600);
+    dup2(out, STDOUT_FILENO);
+    const std::string all = settings + "nccl.truth_file=" + folder_ + "/truth.%r";
+    setenv("SWGPU_SET", all.c_str(), 1);
+    setenv("SWGPU_SEED", std::to_string(1 + rank).c_str(), 1);
+    setenv("RECORD_FILE", Path("record", rank).c_str(), 1);
+    setenv("SWGPU_TRUTH", Path("sums", rank).c_str(), 1);
+    setenv("NCCL_PROFILER_PLUGIN", "none", 1);
+    for (const auto& [name, value] : environment) setenv(name.c_str(), value.c_str(), 1);
+    Strings arguments = {NCCL_PUPPET, std::to_string(rank), std::to_string(count_), folder_};
+    arguments.insert(arguments.end(), steps.begin(), steps.end());
+    std::vector<char*> argv;
+    for (std::string& argument : arguments) argv.push_back(argument.data());
+    argv.push_back(nullptr);
+    execv(argv[0], argv.data());
+    _exit(127);
+  }
+
+  const int count_;
+  std::string folder_;
+  std::vector<pid_t> pids_;
+};
+
+// Settings: the law of one node without noise, written down again.
+double RingNs(double steps, double share, double bytes, double gbps = kBusGbps) {
+  return kBaseNs + steps * kHopNs + share * bytes / gbps;
+}
+
+double TreeNs(int ranks, double bytes) {
+  return kBaseNs + 2 * std::ceil(std::log2(ranks)) * kHopNs + 2 * bytes / kTreeGbps;
+}
+
+TEST(Nccl, CollectivesEndTogetherAfterTheTimeOfTheLaw) {
+  for (int n : {2, 4, 8}) {
+    SCOPED_TRACE(n);
+    Ranks ranks(n, kQuiet,
+                {"init", "1=host:50000", "allreduce:1000", "allreduce:4000000", "0=host:70000",
+                 "reducescatter:1000000", "allgather:1000000", "broadcast:300000:1",
+                 "reduce:300000:0", "sync", "destroy"});
+    ranks.Finish();
+    const double m = n - 1;
+    const double f = m / n;
+    const double small = 4000, large = 16e6, part = 4e6 * n, middle = 1.2e6;
+    const double expected[] = {
+        std::min(RingNs(2 * m, 2 * f, small), TreeNs(n, small)),
+        std::min(RingNs(2 * m, 2 * f, large), TreeNs(n, large)),
+        RingNs(m, f, part),
+        RingNs(m, f, part),
+        RingNs(m, 1, middle),
+        RingNs(m, 1, middle),
+    };
+    std::vector<std::vector<Truth>> all;
+    for (int rank = 0; rank < n; ++rank) {
+      all.push_back(ranks.TruthOf(rank));
+      ASSERT_EQ(all.back().size(), std::size(expected));
+    }
+    for (size_t i = 0; i < std::size(expected); ++i) {
+      uint64_t last_ns = 0;
+      for (const auto& rank : all) last_ns = std::max(last_ns, rank[i].arrival_ns);
+      for (const auto& rank : all) {
+        EXPECT_EQ(rank[i].start_ns, last_ns);
+        EXPECT_EQ(rank[i].end_ns, last_ns + static_cast<uint64_t>(expected[i]));
+        EXPECT_EQ(all[static_cast<size_t>(rank[i].last_rank)][i].arrival_ns, last_ns);
+        EXPECT_EQ(rank[i].communicator, all[0][0].communicator);
+      }
+    }
+    EXPECT_EQ(all[0][0].last_rank, 1) << "its host was late";
+  }
+}
+
+TEST(Nccl, AlgorithmLinksAndNodesChangeTheTime) {
+  const auto duration = [](const std::string& settings, int n) {
+    Ranks ranks(n, kQuiet + settings + ",", {"init", "allreduce:4000000"});
+    ranks.Finish();
+    const Truth truth = ranks.TruthOf(0).at(0);
+    return truth.end_ns - truth.start_ns;
+  };
+  const double bytes = 16e6;
+  EXPECT_EQ(duration("nccl.algorithm=tree", 4), static_cast<uint64_t>(TreeNs(4, bytes)));
+  EXPECT_EQ(duration("nccl.algorithm=ring", 4), static_cast<uint64_t>(RingNs(6, 1.5, bytes)));
+  EXPECT_EQ(duration("nccl.algorithm=ring,nccl.link=2-1:0.5+3-0:0.75", 4),
+            static_cast<uint64_t>(RingNs(6, 1.5, bytes, kBusGbps / 2)));
+  EXPECT_EQ(duration("nccl.algorithm=ring,nccl.ranks_per_node=2", 4),
+            static_cast<uint64_t>(RingNs(6, 1.5, bytes, kNetworkGbps)));
+}
+
+TEST(Nccl, TheTruthSaysWhoWaitedAndForWhom) {
+  Ranks ranks(
+      2, kQuiet,
+      {"init", "allreduce:1000", "sync", "1=host:1000000", "allreduce:1000", "sync", "totals"});
+  ranks.Finish();
+  const Truth early = ranks.TruthOf(0).at(1);
+  const Truth late = ranks.TruthOf(1).at(1);
+  EXPECT_EQ(early.last_rank, 1);
+  EXPECT_EQ(late.start_ns, late.arrival_ns);
+  EXPECT_GT(early.start_ns - early.arrival_ns, 990000u);
+  const std::string totals = Only(ranks.Output(0), "totals").at(0);
+  EXPECT_EQ(Field(totals, "kernels"), 2u);
+  EXPECT_EQ(Field(totals, "collectives"), 2u);
+  EXPECT_EQ(Field(totals, "bytes"), 8000u);
+  uint64_t wait_ns = 0, transfer_ns = 0;
+  const std::vector<Truth> all = ranks.TruthOf(0);
+  for (const Truth& truth : all) {
+    wait_ns += truth.start_ns - truth.arrival_ns;
+    transfer_ns += truth.end_ns - truth.start_ns;
+  }
+  EXPECT_EQ(Field(totals, "wait"), wait_ns);
+  EXPECT_EQ(Field(totals, "transfer"), transfer_ns);
+  EXPECT_EQ(Field(totals, "work"), all[1].arrival_ns - all[0].end_ns);
+  const std::string sums = ReadFile(ranks.Path("sums", 0));
+  EXPECT_NE(sums.find("\"nccl\": {\"kernels\": 2, \"collectives\": 2,"), std::string::npos) << sums;
+}
+
+// A collective needs few SMs: it runs beside kernels that fill the GPU.
+TEST(Nccl, CollectivesOverlapWithComputation) {
+  Ranks ranks(2, kQuiet,
+              {"cupti", "init", "compute:1000000", "allreduce:4000000", "compute:1000000", "sync",
+               "flush"});
+  ranks.Finish();
+  const Strings computed = Only(ranks.Output(0), "record compute");
+  const Strings communicated = Only(ranks.Output(0), "record _Z");
+  ASSERT_EQ(computed.size(), 2u);
+  ASSERT_EQ(communicated.size(), 1u);
+  for (const std::string& line : computed) {
+    EXPECT_EQ(Field(line, "end") - Field(line, "start"), 1000000u);
+  }
+  EXPECT_EQ(Field(computed[1], "start"), Field(computed[0], "end") + 700)
+      << "held up by the collective";
+  EXPECT_LT(Field(communicated[0], "start"), Field(computed[0], "end"))
+      << "waited for the computation";
+}
+
+TEST(Nccl, ComputationCanBeSlowerUnderACollective) {
+  // Computation is submitted while the collective runs: its time there counts half.
+  Ranks ranks(2, std::string(kQuiet) + "nccl.compute_slowdown=2,nccl.algorithm=ring,",
+              {"cupti", "init", "allreduce:40000000", "compute:1000000", "sync", "flush"});
+  ranks.Finish();
+  const std::string computed = Only(ranks.Output(0), "record compute").at(0);
+  const std::string communicated = Only(ranks.Output(0), "record _Z").at(0);
+  const uint64_t slow_ns = Field(communicated, "end") - Field(computed, "start");
+  EXPECT_GT(slow_ns, 400000u);
+  EXPECT_NEAR(static_cast<double>(Field(computed, "end") - Field(computed, "start")),
+              1000000 + static_cast<double>(slow_ns) / 2, 2);
+}
+
+TEST(Nccl, AGroupOfCollectivesIsOneKernel) {
+  Ranks ranks(2, kQuiet,
+              {"cupti", "init", "group", "allreduce:1000", "broadcast:5000:0", "allreduce:2000",
+               "end", "sync", "flush"});
+  ranks.Finish();
+  const std::vector<Truth> truth = ranks.TruthOf(1);
+  ASSERT_EQ(truth.size(), 3u);
+  // NCCL sorts by traffic: an AllReduce counts twice.
+  EXPECT_EQ(truth[0].bytes, 20000u);
+  EXPECT_EQ(truth[1].bytes, 8000u);
+  EXPECT_EQ(truth[2].bytes, 4000u);
+  EXPECT_EQ(truth[1].sequence, 0u) << "numbers follow the order of the kernel";
+  EXPECT_EQ(truth[2].sequence, 1u);
+  for (const Truth& t : truth) {
+    EXPECT_EQ(t.kernel, 0u);
+    EXPECT_EQ(t.end_ns, truth[0].end_ns);
+  }
+  EXPECT_EQ(truth[0].end_ns - truth[0].start_ns,
+            static_cast<uint64_t>(kBaseNs + (kHopNs + 20000 / kBusGbps) + 2 * (2 * kHopNs) +
+                                  12000 / kBusGbps));
+  EXPECT_EQ(Only(ranks.Output(1), "record _Z").size(), 1u);
+}
+
+TEST(Nccl, StreamsOfAGroupMeetInItsKernel) {
+  Ranks ranks(
+      2, kQuiet,
+      {"init", "stream:1", "compute:500000", "follow", "stream:0", "group", "allreduce:1000",
+       "stream:1", "allreduce:1000", "end", "lead", "small:1000", "sync"});
+  ranks.Finish();
+  const std::vector<Truth> truth = ranks.TruthOf(0);
+  ASSERT_EQ(truth.size(), 2u);
+  EXPECT_EQ(truth[0].end_ns, truth[1].end_ns);
+}
+
+TEST(Nccl, SendsAndReceivesOfAGroupEndWithTheirLastPair) {
+  Ranks ranks(
+      3, kQuiet,
+      {"init", "0=host:40000", "2=host:90000",
+       // 0 sends to 1 and 2, 2 sends to 1.
+       "0=group", "0=send:1:1000000", "0=send:2:10", "0=end", "1=group", "1=recv:0:1000000",
+       "1=recv:2:2000000", "1=end", "2=group", "2=recv:0:10", "2=send:1:2000000", "2=end", "sync"});
+  ranks.Finish();
+  const auto pair_ns = [](double floats) {
+    return static_cast<uint64_t>(kBaseNs + kHopNs + floats * 4 / kBusGbps);
+  };
+  const Truth zero = ranks.TruthOf(0).at(0);
+  const Truth one = ranks.TruthOf(1).at(0);
+  const Truth two = ranks.TruthOf(2).at(0);
+  ASSERT_LT(zero.arrival_ns, two.arrival_ns);
+  ASSERT_LT(one.arrival_ns, zero.arrival_ns);
+  EXPECT_EQ(zero.end_ns,
+            std::max(zero.arrival_ns + pair_ns(1000000), two.arrival_ns + pair_ns(10)));
+  EXPECT_EQ(one.end_ns, two.arrival_ns + pair_ns(2000000));
+  EXPECT_EQ(two.end_ns, two.arrival_ns + pair_ns(2000000));
+  EXPECT_EQ(one.last_rank, 2);
+  EXPECT_EQ(two.function, "Recv");
+  EXPECT_EQ(one.function, "Recv");
+  EXPECT_EQ(zero.function, "Send");
+}
+
+TEST(Nccl, APipelineIsInOrderAndAllToAllMeets) {
+  Ranks ranks(
+      3, kQuiet,
+      {"init", "0=compute:100000", "0=follow", "0=send:1:1000", "1=recv:0:1000", "1=lead",
+       "1=compute:100000", "1=follow", "1=send:2:1000", "2=recv:1:1000", "alltoall:500", "sync"});
+  ranks.Finish();
+  const Truth sent = ranks.TruthOf(0).at(0);
+  const Truth received = ranks.TruthOf(1).at(0);
+  const Truth passed = ranks.TruthOf(1).at(1);
+  EXPECT_EQ(sent.end_ns, received.end_ns);
+  EXPECT_GT(passed.arrival_ns, received.end_ns + 100000);
+  EXPECT_EQ(ranks.TruthOf(2).at(0).end_ns, passed.end_ns);
+  EXPECT_EQ(ranks.TruthOf(2).size(), 7u) << "three sends and three receives";
+}
+
+TEST(Nccl, SplitMakesCommunicatorsOfColoursInTheOrderOfKeys) {
+  Ranks ranks(4, std::string(kQuiet) + "nccl.algorithm=ring,nccl.link=1-3:0.5,",
+              {"init", "0=split:0:5", "1=split:1:1", "2=split:0:4", "3=split:1:2",
+               "allreduce:4000000", "use:0", "3=split:-1", "0=split:2", "1=split:2", "2=split:2",
+               "0=allreduce:10", "1=allreduce:10", "2=allreduce:10", "sync"});
+  ranks.Finish();
+  EXPECT_EQ(Only(ranks.Output(0), "part"), (Strings{"part rank=1 ranks=2", "part rank=0 ranks=3"}));
+  EXPECT_EQ(Only(ranks.Output(2), "part"), (Strings{"part rank=0 ranks=2", "part rank=2 ranks=3"}));
+  EXPECT_EQ(Only(ranks.Output(3), "part"), (Strings{"part rank=1 ranks=2"}));
+  EXPECT_EQ(Only(ranks.Output(3), "no part").size(), 1u);
+  std::vector<Truth> first;
+  for (int rank = 0; rank < 4; ++rank) first.push_back(ranks.TruthOf(rank).at(0));
+  EXPECT_EQ(first[0].communicator, first[2].communicator);
+  EXPECT_EQ(first[1].communicator, first[3].communicator);
+  EXPECT_NE(first[0].communicator, first[1].communicator);
+  EXPECT_EQ(first[0].end_ns, first[2].end_ns);
+  EXPECT_EQ(first[0].end_ns - first[0].start_ns, static_cast<uint64_t>(RingNs(2, 1, 16e6)));
+  EXPECT_EQ(first[1].end_ns - first[1].start_ns,
+            static_cast<uint64_t>(RingNs(2, 1, 16e6, kBusGbps / 2)))
+      << "links are between ranks of the first communicator";
+}
+
+TEST(Nccl, ARankThatNeverComesIsWaitedForUntilAnAbort) {
+  Ranks ranks(2, std::string(kQuiet) + "nccl.never=1:1,nccl.async_error=6,nccl.async_error_ms=100,",
+              {"init", "allreduce:10", "0=abort_after:400", "allreduce:10", "0=sleep:100"});
+  EXPECT_EQ(ranks.Wait(0), 0);
+  EXPECT_EQ(ranks.Output(0), (Strings{"async error 6", "abort gives 0", "done"}));
+  EXPECT_EQ(ranks.TruthOf(0).size(), 1u);
+  EXPECT_EQ(ranks.TruthOf(1).size(), 1u);
+  EXPECT_EQ(waitpid(ranks.pid(1), nullptr, WNOHANG), 0) << "its call does not return";
+  ranks.ExpectNoLeftovers();
+}
+
+TEST(Nccl, ARankThatIsKilledHasArrivedAndComesNoMore) {
+  Ranks ranks(2, std::string(kQuiet) + "nccl.kill=1:1,",
+              {"init", "allreduce:10", "allreduce:20", "0=abort_after:300", "0=allreduce:30",
+               "0=sleep:100"});
+  const int status = ranks.Wait(1);
+  EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+  EXPECT_EQ(ranks.Wait(0), 0);
+  EXPECT_EQ(ranks.Output(0), (Strings{"async error 0", "abort gives 0", "done"}));
+  EXPECT_EQ(ranks.TruthOf(0).size(), 2u);
+  EXPECT_EQ(ranks.TruthOf(1).size(), 1u);
+  ranks.ExpectNoLeftovers();
+}
+
+TEST(Nccl, LaunchesAndRecordsAreTheDriversOwn) {
+  Ranks ranks(2, kQuiet,
+              {"cupti", "init", "allreduce:1000", "allgather:1000000", "group", "0=send:1:10",
+               "1=recv:0:10", "end", "sync", "flush"});
+  ranks.Finish();
+  const Strings names = {
+      "_Z39ncclDevKernel_AllReduce_Sum_f32_RING_LL24ncclDevKernelArgsStorageILm4096EE",
+      "_Z31ncclDevKernel_AllGather_RING_LL24ncclDevKernelArgsStorageILm4096EE",
+      "_Z22ncclDevKernel_SendRecv24ncclDevKernelArgsStorageILm4096EE"};
+  for (int rank : {0, 1}) {
+    const Strings out = ranks.Output(rank);
+    const std::vector<Truth> truth = ranks.TruthOf(rank);
+    const Strings records = Only(out, "record ");
+    ASSERT_EQ(records.size(), names.size());
+    for (size_t i = 0; i < names.size(); ++i) {
+      EXPECT_TRUE(records[i].starts_with("record " + names[i] + " ")) << records[i];
+      EXPECT_EQ(Field(records[i], "start"), truth[i].arrival_ns);
+      EXPECT_EQ(Field(records[i], "end"), truth[i].end_ns);
+      const std::string id = " correlation=" + std::to_string(Field(records[i], "correlation"));
+      const std::string kernel = records[i].substr(7, records[i].find(' ', 7) - 7);
+      EXPECT_EQ(std::count(out.begin(), out.end(), "callback enter " + kernel + id + " cbid=652"),
+                1);
+      EXPECT_EQ(std::count(out.begin(), out.end(), "callback exit " + kernel + id + " cbid=652"),
+                1);
+    }
+    EXPECT_EQ(Field(records[1], "grid"), 16u) << "8 MB on as many channels as there are";
+  }
+}
+
+TEST(Nccl, AGraphLaunchesItsCollectivesAgain) {
+  Ranks ranks(2, kQuiet,
+              {"cupti", "init", "allreduce:10", "capture", "allreduce:1000", "allreduce:2000",
+               "instantiate", "1=host:30000", "replay", "replay", "sync", "flush"});
+  ranks.Finish();
+  const std::vector<Truth> zero = ranks.TruthOf(0);
+  const std::vector<Truth> one = ranks.TruthOf(1);
+  ASSERT_EQ(zero.size(), 5u);
+  ASSERT_EQ(one.size(), 5u);
+  for (size_t i = 0; i < zero.size(); ++i) EXPECT_EQ(zero[i].end_ns, one[i].end_ns);
+  EXPECT_EQ(zero[1].last_rank, 1);
+  EXPECT_EQ(zero[3].bytes, 4000u);
+  EXPECT_EQ(zero[4].bytes, 8000u);
+  EXPECT_EQ(Only(ranks.Output(0), "record _Z").size(), 5u);
+}
+
+// What the ranks did, in times since they met. With all noise, and a seed for each rank.
+TEST(Nccl, RunsOfOneSeedAreEqualSinceTheRanksMet) {
+  const auto run = [] {
+    Strings steps = {"init", "now"};
+    for (int i = 0; i < 12; ++i) {
+      for (const char* step : {"compute:200000", "follow", "allreduce:100000", "compute:300000",
+                               "small:50000", "follow", "reducescatter:5000", "sync"}) {
+        steps.push_back(step);
+      }
+    }
+    Ranks ranks(3, "noise.drift_period_s=0.01,", steps);
+    ranks.Finish();
+    std::vector<uint64_t> times;
+    for (int rank = 0; rank < 3; ++rank) {
+      const uint64_t met_ns = strtoull(Only(ranks.Output(rank), "now")[0].c_str() + 4, nullptr, 10);
+      for (const Truth& t : ranks.TruthOf(rank)) {
+        times.insert(times.end(), {std::hash<std::string>()(t.communicator), t.arrival_ns - met_ns,
+                                   t.start_ns - met_ns, t.end_ns - met_ns});
+      }
+    }
+    return times;
+  };
+  const auto first = run();
+  EXPECT_EQ(first.size(), 3u * 24 * 4);
+  EXPECT_EQ(first, run());
+}
+
+class Plugin : public testing::TestWithParam<int> {};
+
+// What a release tells a plugin that has all versions, of one lone call and one group.
+TEST_P(Plugin, SeesTheEventsOfTheReleaseInTheirOrder) {
+  const int version = GetParam();
+  const std::string release = "nccl.profiler_version=" + std::to_string(version) + ",";
+  Ranks ranks(2, kQuiet + release + "nccl.gpu_timer_offset_ns=5,",
+              {"init_named", "allreduce:1000", "sync", "sleep:20", "group", "0=send:1:10",
+               "0=recv:1:20", "1=recv:0:10", "1=send:0:20", "end", "destroy"},
+              {{"NCCL_PROFILER_PLUGIN", NCCL_TEST_PLUGIN}});
+  ranks.Finish();
+  const std::vector<Truth> truth = ranks.TruthOf(0);
+  const auto at = [](uint64_t ns) { return " at=" + std::to_string(ns + 5); };
+  const std::string v = std::to_string(version);
+  Strings expected;
+  if (version <= 2) {
+    const std::string type = version == 1 ? "7" : "ncclFloat32";
+    const std::string traffic = " traffic=8000";
+    expected = {
+        "init version " + v,
+        "start 1 in 0, communicator 1, rank 0: group",
+        "start 2 in 1, communicator 1, rank 0: collective " +
+            std::string(version == 1 ? "4" : "AllReduce") + " sequence=0 count=1000 root=0 type=" +
+            type + " algorithm=" + (version == 1 ? "1" : "RING") +
+            " protocol=" + (version == 1 ? "0" : "LL") + " channels=1" + traffic +
+            (version == 1 ? " operation=0" : "") + " name=world hashed",
+        "stop 2",
+        "stop 1",
+        "start 3 in 0, communicator 1, rank 0: group",
+        "start 4 in 3, communicator 1, rank 0: transfer " +
+            std::string(version == 1 ? "6" : "Send") + " count=10 peer=1 type=" + type +
+            " name=world hashed",
+        "start 5 in 3, communicator 1, rank 0: transfer " +
+            std::string(version == 1 ? "7" : "Recv") + " count=20 peer=1 type=" + type +
+            " name=world hashed",
+        "stop 4",
+        "stop 5",
+        "stop 3",
+        "finalize 1",
+    };
+  } else if (version <= 4) {
+    const std::string named = version == 3 ? " name=world hashed" : "";
+    const std::string channels = version == 3 ? "" : " channels=1";
+    expected = {
+        "init version " + v +
+            (version == 4 ? " communicator world hashed nodes=1 ranks=2 rank=0 logger" : ""),
+        "start 1 in 0, communicator 1, rank 0: group",
+        "start 2 in 1, communicator 1, rank 0: collective AllReduce sequence=0 count=1000 root=0 "
+        "type=ncclFloat32 algorithm=RING protocol=LL channels=1" +
+            named,
+        "stop 2",
+        "stop 1",
+        "start 3 in 2, communicator 1, rank 0: kernel_channel 0" +
+            (version == 4 ? at(truth[0].arrival_ns) : "") + " (other thread)",
+        version == 4 ? "state 3 22" + at(truth[0].end_ns) + " (other thread)" : "",
+        "stop 3 (other thread)",
+        "start 4 in 0, communicator 1, rank 0: group",
+        "start 5 in 4, communicator 1, rank 0: transfer Send count=10 peer=1 type=ncclFloat32" +
+            channels + named,
+        "start 6 in 4, communicator 1, rank 0: transfer Recv count=20 peer=1 type=ncclFloat32" +
+            channels + named,
+        "stop 5",
+        "stop 6",
+        "stop 4",
+    };
+  } else {
+    expected = {
+        "init version " + v + " communicator world hashed nodes=1 ranks=2 rank=0 logger",
+        "start 1 in 0, communicator 1, rank 0: group_api depth=1 captured=0",
+        "state 1 23 without",
+        "start 2 in 1, communicator 1, rank 0: collective_api AllReduce count=1000 "
+        "type=ncclFloat32 stream captured=0 root=0",
+        "stop 2",
+        "state 1 24 without",
+        "start 3 in 1, communicator 1, rank 0: launch stream",
+        "stop 3",
+        "start 4 in 0, communicator 1, rank 0: group",
+        "start 5 in 2, communicator 1, rank 0: collective AllReduce sequence=0 count=1000 root=0 "
+        "type=ncclFloat32 algorithm=RING protocol=LL channels=1 group=4",
+        "stop 5",
+        "stop 4",
+        "stop 1",
+        "start 6 in 5, communicator 1, rank 0: kernel_channel 0" + at(truth[0].arrival_ns) +
+            " (other thread)",
+        "state 6 22" + at(truth[0].end_ns) + " (other thread)",
+        "stop 6 (other thread)",
+        "start 7 in 0, communicator 1, rank 0: group_api depth=2 captured=0",
+        "state 7 23 without",
+        "start 8 in 7, communicator 1, rank 0: transfer_api Send count=10 type=ncclFloat32 stream "
+        "captured=0",
+        "stop 8",
+        "start 9 in 7, communicator 1, rank 0: transfer_api Recv count=20 type=ncclFloat32 stream "
+        "captured=0",
+        "stop 9",
+        "state 7 24 without",
+        "start 10 in 7, communicator 1, rank 0: launch stream",
+        "stop 10",
+        "start 11 in 0, communicator 1, rank 0: group",
+        "start 12 in 8, communicator 1, rank 0: transfer Send count=10 peer=1 type=ncclFloat32 "
+        "channels=1 group=11",
+        "start 13 in 9, communicator 1, rank 0: transfer Recv count=20 peer=1 type=ncclFloat32 "
+        "channels=1 group=11",
+        "stop 12",
+        "stop 13",
+        "stop 11",
+        "stop 7",
+    };
+  }
+  std::erase(expected, "");
+  Strings seen = ranks.Recorded(0);
+  if (version >= 3) {
+    // The second kernel's channels come while the communicator ends.
+    ASSERT_FALSE(seen.empty());
+    EXPECT_EQ(seen.back(), "finalize 1");
+    seen.pop_back();
+    ASSERT_GE(seen.size(), expected.size());
+    const Strings rest(seen.begin() + static_cast<ptrdiff_t>(expected.size()), seen.end());
+    seen.resize(expected.size());
+    EXPECT_EQ(rest.size(), version == 3 ? 4u : 6u);
+    for (const std::string& line : rest) EXPECT_TRUE(line.ends_with("(other thread)")) << line;
+  }
+  EXPECT_EQ(seen, expected);
+}
+
+INSTANTIATE_TEST_SUITE_P(Versions, Plugin, testing::Range(1, 7),
+                         [](const testing::TestParamInfo<int>& version) {
+                           return "V" + std::to_string(version.param);
+                         });
+
+TEST(NcclPlugin, AnOlderOneGetsWhatItKnows) {
+  // A plugin that has version 4 only, in the newest release.
+  Ranks ranks(2, kQuiet, {"init_named", "allreduce:1000", "destroy"},
+              {{"NCCL_PROFILER_PLUGIN", NCCL_TEST_PLUGIN_V4}, {"RECORD_MASK", "4067"}});
+  ranks.Finish();
+  EXPECT_EQ(
+      ranks.Recorded(0),
+      (Strings{"init version 4 communicator world hashed nodes=1 ranks=2 rank=0 logger",
+               "start 1 in 0, communicator 1, rank 0: group",
+               "start 2 in 1, communicator 1, rank 0: collective AllReduce sequence=0 "
+               "count=1000 root=0 type=ncclFloat32 algorithm=RING protocol=LL channels=1",
+               "stop 2", "stop 1",
+               "start 3 in 2, communicator 1, rank 0: kernel_channel 0 at=" +
+                   std::to_string(ranks.TruthOf(0)[0].arrival_ns) + " (other thread)",
+               "state 3 22 at=" + std::to_string(ranks.TruthOf(0)[0].end_ns) + " (other thread)",
+               "stop 3 (other thread)", "finalize 1"}));
+}
+
+TEST(NcclPlugin, TheMaskIsLookedAtInEachCall) {
+  // Only collectives; nothing more from the second started event on.
+  Ranks ranks(2, kQuiet, {"init", "allreduce:10", "allreduce:10", "allreduce:10", "destroy"},
+              {{"NCCL_PROFILER_PLUGIN", NCCL_TEST_PLUGIN},
+               {"RECORD_MASK", "512"},
+               {"RECORD_MASK_AFTER", "4:0"}});
+  ranks.Finish();
+  const Strings seen = ranks.Recorded(0);
+  EXPECT_EQ(Only(seen, "start").size(), 4u) << "group and collective API, twice";
+  EXPECT_EQ(seen.back(), "finalize 1");
+  // NCCL stops the API event of the last call that had one once more (nccl 2.30, profiler.cc).
+  EXPECT_EQ(std::count(seen.begin(), seen.end(), "stop 4"), 2);
+}
+
+TEST(NcclPlugin, AnErrorOfInitDisablesIt) {
+  for (int version : {4, 6}) {
+    Ranks ranks(2, std::string(kQuiet) + "nccl.profiler_version=" + std::to_string(version) + ",",
+                {"init", "allreduce:10", "sync", "destroy"},
+                {{"NCCL_PROFILER_PLUGIN", NCCL_TEST_PLUGIN}, {"RECORD_INIT_RESULT", "3"}});
+    ranks.Finish();
+    EXPECT_EQ(ranks.Recorded(0), Strings{"init of version " + std::to_string(version) + " fails"});
+  }
+}
+
+TEST(NcclPlugin, EveryCommunicatorHasAContext) {
+  Ranks ranks(2, kQuiet, {"init", "split:0", "allreduce:10", "destroy", "use:0", "destroy"},
+              {{"NCCL_PROFILER_PLUGIN", NCCL_TEST_PLUGIN}, {"RECORD_MASK", "2"}});
+  ranks.Finish();
+  const Strings seen = ranks.Recorded(1);
+  EXPECT_EQ(Only(seen, "init").size(), 2u);
+  EXPECT_EQ(Only(seen, "finalize"), (Strings{"finalize 2", "finalize 1"}));
+  for (const std::string& line : Only(seen, "start")) {
+    EXPECT_NE(line.find("communicator 2, rank"), std::string::npos) << line;
+  }
+}
+
+TEST(NcclPlugin, IsFoundByItsNameAndProxyEventsByASetting) {
+  const std::string folder = std::filesystem::path(NCCL_TEST_PLUGIN).parent_path();
+  Ranks ranks(
+      2, std::string(kQuiet) + "nccl.proxy=1,", {"init", "allreduce:10", "destroy"},
+      {{"NCCL_PROFILER_PLUGIN", "recorder"}, {"LD_LIBRARY_PATH", folder}, {"RECORD_MASK", "26"}});
+  ranks.Finish();
+  Strings kinds;
+  for (const std::string& line : Only(ranks.Recorded(0), "start")) {
+    kinds.push_back(line.substr(line.rfind(": ") + 2));
+  }
+  kinds.erase(
+      std::remove_if(kinds.begin(), kinds.end(),
+                     [](const std::string& kind) { return kind.find("_api") != kind.npos; }),
+      kinds.end());
+  ASSERT_EQ(kinds.size(), 6u);
+  EXPECT_EQ(kinds[0], "group");
+  EXPECT_TRUE(kinds[1].starts_with("collective"));
+  EXPECT_EQ(kinds[2], "proxy_op send (other thread)");
+  EXPECT_EQ(kinds[3], "proxy_step 0 (other thread)");
+  EXPECT_EQ(kinds[4], "proxy_op receive (other thread)");
+  EXPECT_EQ(kinds[5], "proxy_step 0 (other thread)");
+}
+
+TEST(NcclApi, SaysItsVersionAndRefusesWhatIsWrong) {
+  InProcess("", [] {
+    int version = 0;
+    EXPECT_EQ(ncclGetVersion(&version), ncclSuccess);
+    EXPECT_EQ(version, 23007);
+    EXPECT_STREQ(ncclGetErrorString(ncclInvalidUsage),
+                 "invalid usage (run with NCCL_DEBUG=WARN for details)");
+    ncclComm_t comm = nullptr;
+    EXPECT_EQ(ncclAllReduce(nullptr, nullptr, 1, ncclFloat32, ncclSum, comm, nullptr),
+              ncclInvalidArgument);
+    EXPECT_STREQ(ncclGetLastError(nullptr), "AllReduce : comm argument is no communicator");
+    EXPECT_EQ(ncclGroupEnd(), ncclInvalidUsage);
+    ncclUniqueId id{};
+    EXPECT_EQ(ncclCommInitRank(&comm, 1, id, 0), ncclInvalidArgument);
+    EXPECT_EQ(ncclGetUniqueId(&id), ncclSuccess);
+    EXPECT_EQ(ncclCommInitRank(&comm, 2, id, 2), ncclInvalidArgument);
+    ASSERT_EQ(ncclCommInitRank(&comm, 1, id, 0), ncclSuccess);
+    void* memory = nullptr;
+    EXPECT_EQ(ncclMemAlloc(&memory, 4096), ncclSuccess);
+    EXPECT_EQ(ncclBroadcast(memory, memory, 1, ncclFloat32, 1, comm, nullptr), ncclInvalidArgument);
+    EXPECT_EQ(ncclBroadcast(memory, memory, 1, ncclFloat32, 0, comm, nullptr), ncclSuccess);
+    EXPECT_EQ(ncclMemFree(memory), ncclSuccess);
+    EXPECT_EQ(ncclCommDestroy(comm), ncclSuccess);
+    EXPECT_EQ(ncclCommDestroy(comm), ncclInvalidArgument);
+  });
+  InProcess("nccl.profiler_version=3", [] {
+    int version = 0;
+    EXPECT_EQ(ncclGetVersion(&version), ncclSuccess);
+    EXPECT_EQ(version, 22606);
+  });
+}
+
+TEST(NcclApi, DevicesOfOneProcessAreRanksOfOneThread) {
+  InProcess(std::string(kQuiet) + "gpu.count=2", [] {
+    ncclComm_t comms[2] = {};
+    ASSERT_EQ(ncclCommInitAll(comms, 2, nullptr), ncclSuccess);
+    CU_OK(cuInit(0));
+    CUstream streams[2] = {};
+    for (int device : {0, 1}) {
+      int actual = -1;
+      EXPECT_EQ(ncclCommCuDevice(comms[device], &actual), ncclSuccess);
+      EXPECT_EQ(actual, device);
+      CUcontext context = nullptr;
+      CU_OK(cuDevicePrimaryCtxRetain(&context, device));
+      CU_OK(cuCtxSetCurrent(context));
+      CU_OK(cuStreamCreate(&streams[device], CU_STREAM_NON_BLOCKING));
+    }
+    for (int i = 0; i < 20; ++i) {
+      EXPECT_EQ(ncclGroupStart(), ncclSuccess);
+      for (int device : {0, 1}) {
+        EXPECT_EQ(ncclAllReduce(nullptr, nullptr, 1000, ncclBfloat16, ncclAvg, comms[device],
+                                streams[device]),
+                  ncclSuccess);
+      }
+      EXPECT_EQ(ncclGroupEnd(), ncclSuccess);
+    }
+    SwgpuNcclTotals totals{};
+    swgpu_nccl_totals(&totals);
+    EXPECT_EQ(totals.kernels, 40u);
+    EXPECT_EQ(totals.last_arrivals, 20u);
+    for (ncclComm_t comm : comms) EXPECT_EQ(ncclCommDestroy(comm), ncclSuccess);
+  });
+}
+
+TEST(NcclApi, EveryFunctionHasItsSecondName) {
+  static constexpr const char* kNames[] = {"GetVersion",
+                                           "GetUniqueId",
+                                           "CommInitRank",
+                                           "CommInitRankConfig",
+                                           "CommInitRankScalable",
+                                           "CommInitAll",
+                                           "CommSplit",
+                                           "CommFinalize",
+                                           "CommDestroy",
+                                           "CommAbort",
+                                           "CommGetAsyncError",
+                                           "CommCount",
+                                           "CommCuDevice",
+                                           "CommUserRank",
+                                           "GetErrorString",
+                                           "GetLastError",
+                                           "MemAlloc",
+                                           "MemFree",
+                                           "CommRegister",
+                                           "CommDeregister",
+                                           "CommWindowRegister",
+                                           "CommWindowDeregister",
+                                           "RedOpCreatePreMulSum",
+                                           "RedOpDestroy",
+                                           "AllReduce",
+                                           "Broadcast",
+                                           "Bcast",
+                                           "Reduce",
+                                           "AllGather",
+                                           "ReduceScatter",
+                                           "AlltoAll",
+                                           "Gather",
+                                           "Scatter",
+                                           "Send",
+                                           "Recv",
+                                           "GroupStart",
+                                           "GroupEnd"};
+  for (const char* name : kNames) {
+    void* first = dlsym(RTLD_DEFAULT, (std::string("nccl") + name).c_str());
+    EXPECT_NE(first, nullptr) << name;
+    EXPECT_EQ(first, dlsym(RTLD_DEFAULT, (std::string("pnccl") + name).c_str())) << name;
+  }
+  for (const char* absent : {"ncclCommShrink", "ncclCommGrow", "ncclPutSignal", "ncclParamBind"}) {
+    EXPECT_EQ(dlsym(RTLD_DEFAULT, absent), nullptr)
+        << "the page says that it is absent: " << absent;
+  }
+}
+
+}  // namespace
+}  // namespace seqpoint::softgpu
