@@ -276,6 +276,14 @@ int DeviceAttribute(const Config& config, CUdevice_attribute attribute) {
   }
 }
 
+CUresult DeviceUuid(CUuuid* uuid, CUdevice device) {
+  Driver* driver;
+  if (CUresult r = RequireDevice(device, &driver); r != CUDA_SUCCESS) return r;
+  memcpy(uuid->bytes, "software gpu 00", 16);
+  uuid->bytes[15] = static_cast<char>(device);
+  return CUDA_SUCCESS;
+}
+
 }  // namespace
 
 extern "C" CUresult CUDAAPI cuGetErrorName(CUresult error, const char** name) {
@@ -322,13 +330,11 @@ DRIVER_API(cuDeviceGetName, (char* name, int len, CUdevice dev), (name, len, dev
   return CUDA_SUCCESS;
 })
 
-DRIVER_API(cuDeviceGetUuid_v2, (CUuuid * uuid, CUdevice dev), (uuid, dev), {
-  Driver* driver;
-  if (CUresult r = RequireDevice(dev, &driver); r != CUDA_SUCCESS) return r;
-  memcpy(uuid->bytes, "software gpu 00", 16);
-  uuid->bytes[15] = static_cast<char>(dev);
-  return CUDA_SUCCESS;
-})
+DRIVER_API(cuDeviceGetUuid, (CUuuid * uuid, CUdevice dev), (uuid, dev),
+           { return DeviceUuid(uuid, dev); })
+
+DRIVER_API(cuDeviceGetUuid_v2, (CUuuid * uuid, CUdevice dev), (uuid, dev),
+           { return DeviceUuid(uuid, dev); })
 
 DRIVER_API(cuDeviceTotalMem_v2, (size_t * bytes, CUdevice dev), (bytes, dev), {
   Driver* driver;

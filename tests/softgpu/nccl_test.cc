@@ -637,6 +637,30 @@ TEST(NcclPlugin, AnOlderOneGetsWhatItKnows) {
                "stop 3 (other thread)", "finalize 1"}));
 }
 
+TEST(NcclPlugin, EveryChannelStartsBeforeOneStops) {
+  Ranks ranks(2, kQuiet, {"init", "allreduce:300000", "sync", "destroy"},
+              {{"NCCL_PROFILER_PLUGIN", NCCL_TEST_PLUGIN}, {"RECORD_MASK", "64"}});
+  ranks.Finish();
+  // 1.2 MB on 9 channels. The plugin's events of group, call and collective come first.
+  const Truth truth = ranks.TruthOf(1).at(0);
+  Strings expected, told;
+  for (int channel = 0; channel < 9; ++channel) {
+    expected.push_back("start " + std::to_string(5 + channel) +
+                       " in 4, communicator 1, rank 0: kernel_channel " + std::to_string(channel) +
+                       " at=" + std::to_string(truth.arrival_ns) + " (other thread)");
+  }
+  for (int channel = 0; channel < 9; ++channel) {
+    const std::string handle = std::to_string(5 + channel);
+    expected.push_back("state " + handle + " 22 at=" + std::to_string(truth.end_ns) +
+                       " (other thread)");
+    expected.push_back("stop " + handle + " (other thread)");
+  }
+  for (const std::string& line : ranks.Recorded(1)) {
+    if (line.ends_with("(other thread)")) told.push_back(line);
+  }
+  EXPECT_EQ(told, expected);
+}
+
 TEST(NcclPlugin, TheMaskIsLookedAtInEachCall) {
   // Only collectives; nothing more from the second started event on.
   Ranks ranks(2, kQuiet, {"init", "allreduce:10", "allreduce:10", "allreduce:10", "destroy"},

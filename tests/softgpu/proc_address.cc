@@ -57,6 +57,7 @@ const Entry entries[] = {
     ENTRY(cuDeviceGet, 2000),
     ENTRY(cuDeviceGetCount, 2000),
     ENTRY(cuDeviceGetName, 2000),
+    ENTRY(cuDeviceGetUuid, 9020),
     ENTRY_V(cuDeviceGetUuid, _v2, 11040),
     ENTRY_V(cuDeviceTotalMem, _v2, 3020),
     ENTRY(cuDeviceGetAttribute, 2000),
