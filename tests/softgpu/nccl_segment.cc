@@ -11,6 +11,9 @@
 #include <cerrno>
 #include <climits>
 #include <cstring>
+#include <map>
+#include <mutex>
+#include <utility>
 
 namespace seqpoint::softgpu {
 namespace {
@@ -62,14 +65,29 @@ struct NcclSegment::Shared {
   }
 };
 
-std::unique_ptr<NcclSegment> NcclSegment::Join(const std::string& name, int ranks, int rank,
-                                               std::string* error) {
+struct NcclSegment::Mapping {
+  Mapping(void* at, size_t size) : memory(at), bytes(size) {}
+  ~Mapping() { munmap(memory, bytes); }
+  Mapping(const Mapping&) = delete;
+  Mapping& operator=(const Mapping&) = delete;
+
+  void* const memory;
+  const size_t bytes;
+};
+
+std::shared_ptr<NcclSegment::Mapping> NcclSegment::Map(const std::string& name, size_t bytes,
+                                                       std::string* error) {
+  static std::mutex mutex;
+  static auto* mappings = new std::map<std::string, std::weak_ptr<Mapping>>;
+  std::lock_guard lock(mutex);
+  std::erase_if(*mappings, [](const auto& entry) { return entry.second.expired(); });
+  if (std::shared_ptr<Mapping> known = (*mappings)[name].lock(); known && known->bytes == bytes) {
+    return known;
+  }
   const auto fail = [&](const char* what) {
     *error = name + ": " + what + ": " + strerror(errno);
     return nullptr;
   };
-  static_assert(sizeof(Shared) <= Shared::kHead);
-  const size_t bytes = Shared::Bytes(ranks);
   const int fd = shm_open(name.c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0600);
   if (fd < 0) return fail("cannot open shared memory");
   // It only grows, as a rank that expects fewer ranks than the others must not take their memory.
@@ -83,8 +101,18 @@ std::unique_ptr<NcclSegment> NcclSegment::Join(const std::string& name, int rank
   void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
   close(fd);
   if (memory == MAP_FAILED) return fail("cannot map shared memory");
-  auto* shared = static_cast<Shared*>(memory);
-  std::unique_ptr<NcclSegment> segment(new NcclSegment(shared, bytes, ranks, rank));
+  auto mapping = std::make_shared<Mapping>(memory, bytes);
+  (*mappings)[name] = mapping;
+  return mapping;
+}
+
+std::unique_ptr<NcclSegment> NcclSegment::Join(const std::string& name, int ranks, int rank,
+                                               std::string* error) {
+  static_assert(sizeof(Shared) <= Shared::kHead);
+  std::shared_ptr<Mapping> mapping = Map(name, Shared::Bytes(ranks), error);
+  if (mapping == nullptr) return nullptr;
+  std::unique_ptr<NcclSegment> segment(new NcclSegment(std::move(mapping), ranks, rank));
+  Shared* shared = segment->shared_;
   uint32_t expected = 0;
   if (!shared->ranks.compare_exchange_strong(expected, static_cast<uint32_t>(ranks)) &&
       expected != static_cast<uint32_t>(ranks)) {
@@ -100,10 +128,11 @@ std::unique_ptr<NcclSegment> NcclSegment::Join(const std::string& name, int rank
   return segment;
 }
 
-NcclSegment::NcclSegment(Shared* shared, size_t bytes, int ranks, int rank)
-    : shared_(shared), bytes_(bytes), ranks_(ranks), rank_(rank) {}
-
-NcclSegment::~NcclSegment() { munmap(shared_, bytes_); }
+NcclSegment::NcclSegment(std::shared_ptr<Mapping> mapping, int ranks, int rank)
+    : mapping_(std::move(mapping)),
+      shared_(static_cast<Shared*>(mapping_->memory)),
+      ranks_(ranks),
+      rank_(rank) {}
 
 template <typename Done>
 bool NcclSegment::Sleep(std::atomic<uint32_t>* word, const Done& done) {

@@ -8,6 +8,7 @@
 //   of their own. A rank has at most kMaxPending of them under way for one peer.
 // * A rank that waits sleeps on a futex. A rank that died has posted what it has posted: nobody is
 //   released by its end.
+// * Ranks of one process share its mapping.
 //
 // Posts and waits of one rank come from one thread at a time. Abort may be called by any thread.
 #ifndef SEQPOINT_TESTS_SOFTGPU_NCCL_SEGMENT_H_
@@ -35,9 +36,6 @@ class NcclSegment {
   // expects another number of ranks, or when `rank` is there already.
   static std::unique_ptr<NcclSegment> Join(const std::string& name, int ranks, int rank,
                                            std::string* error);
-  ~NcclSegment();
-  NcclSegment(const NcclSegment&) = delete;
-  NcclSegment& operator=(const NcclSegment&) = delete;
 
   // Posts this rank's part of the next round and returns the round's number.
   uint32_t Enter(const Post& post);
@@ -59,15 +57,17 @@ class NcclSegment {
  private:
   struct Shared;
   struct Half;
+  struct Mapping;
 
-  NcclSegment(Shared* shared, size_t bytes, int ranks, int rank);
+  NcclSegment(std::shared_ptr<Mapping> mapping, int ranks, int rank);
+  static std::shared_ptr<Mapping> Map(const std::string& name, size_t bytes, std::string* error);
   Half& HalfOf(int source, int destination, bool send, uint64_t number) const;
   // Sleeps until `done()`; `word` changes when it might be.
   template <typename Done>
   bool Sleep(std::atomic<uint32_t>* word, const Done& done);
 
+  const std::shared_ptr<Mapping> mapping_;
   Shared* const shared_;
-  const size_t bytes_;
   const int ranks_;
   const int rank_;
   uint32_t rounds_ = 0;
