@@ -130,9 +130,17 @@ class Ranks {
     ExpectNoLeftovers();
   }
 
+  // The shared memory of the ranks' communicators has no name any more. The id of the first one
+  // holds its name, from the ninth byte on.
   void ExpectNoLeftovers() {
+    const std::string id = ReadFile(folder_ + "/id");
+    ASSERT_EQ(id.size(), sizeof(ncclUniqueId));
+    unsigned long long random[2];
+    memcpy(random, id.data() + 8, sizeof(random));
+    char name[64];
+    snprintf(name, sizeof(name), "swgpu-nccl-%016llx%016llx", random[0], random[1]);
     for (const auto& entry : std::filesystem::directory_iterator("/dev/shm")) {
-      EXPECT_FALSE(entry.path().filename().string().starts_with("swgpu-nccl-")) << entry.path();
+      EXPECT_FALSE(entry.path().filename().string().starts_with(name)) << entry.path();
     }
   }
 
@@ -488,6 +496,15 @@ TEST(Nccl, RunsOfOneSeedAreEqualSinceTheRanksMet) {
   const auto first = run();
   EXPECT_EQ(first.size(), 3u * 24 * 4);
   EXPECT_EQ(first, run());
+}
+
+TEST(Nccl, AMistakeInASettingEndsTheProcess) {
+  for (const char* setting : {"nccl.link=0-1,", "nccl.kill=1,", "nccl.algorithm=star,",
+                              "nccl.profiler_version=7,", "nccl.channels=65,"}) {
+    Ranks ranks(1, setting, {"init"});
+    const int status = ranks.Wait(0);
+    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 2) << setting;
+  }
 }
 
 class Plugin : public testing::TestWithParam<int> {};
