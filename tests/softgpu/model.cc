@@ -132,12 +132,16 @@ uint64_t Model::EnterQueue(Stream* stream, std::unique_lock<std::mutex>* lock) {
 
 uint64_t Model::BesideJoint(const Device& device, uint64_t start_ns, uint64_t duration_ns) const {
   const double factor = config_.nccl_compute_slowdown;
-  if (factor <= 1 || device.joint_end_ns <= start_ns) return duration_ns;
-  const auto slow_ns = static_cast<double>(device.joint_end_ns - start_ns);
-  const auto alone_ns = static_cast<double>(duration_ns);
-  const double done_ns = slow_ns / factor;
-  return static_cast<uint64_t>(done_ns >= alone_ns ? alone_ns * factor
-                                                   : slow_ns + alone_ns - done_ns);
+  const uint64_t from_ns = std::max(start_ns, device.joint_start_ns);
+  if (factor <= 1 || device.joint_end_ns <= from_ns || start_ns + duration_ns <= from_ns) {
+    return duration_ns;
+  }
+  const auto before_ns = static_cast<double>(from_ns - start_ns);
+  const auto beside_ns = static_cast<double>(device.joint_end_ns - from_ns);
+  const double left_ns = static_cast<double>(duration_ns) - before_ns;
+  return static_cast<uint64_t>(before_ns + (beside_ns / factor >= left_ns
+                                                ? left_ns * factor
+                                                : beside_ns + left_ns - beside_ns / factor));
 }
 
 void Model::Launch(Stream* stream, Kernel* kernel, const LaunchShape& shape, const SwgpuWork& work,
@@ -262,7 +266,10 @@ void Model::EndJoint(uint64_t end_ns, JointLaunch* launch) {
   Finish(stream, op.end_ns);
   stream->queue_ends_ns[launch->queued] = op.end_ns;
   Device& device = devices_[stream->context->device];
-  device.joint_end_ns = std::max(device.joint_end_ns, op.end_ns);
+  if (op.end_ns > device.joint_end_ns) {
+    device.joint_start_ns = op.start_ns;
+    device.joint_end_ns = op.end_ns;
+  }
   kernel->truth.Add(c);
   stream->context->counters.Add(c);
   totals_.Add(c);

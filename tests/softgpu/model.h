@@ -168,9 +168,10 @@ class Model {
 
  private:
   struct Device {
-    uint64_t exclusive_end_ns = 0;       // last kernel that runs alone
-    uint64_t shared_end_ns = 0;          // last kernel that shares
-    uint64_t joint_end_ns = 0;           // last joint kernel
+    uint64_t exclusive_end_ns = 0;  // last kernel that runs alone
+    uint64_t shared_end_ns = 0;     // last kernel that shares
+    uint64_t joint_start_ns = 0;    // last joint kernel
+    uint64_t joint_end_ns = 0;
     uint64_t engine_end_ns[2] = {0, 0};  // H2D, D2H
     bool watched = false;
     double slowness = 1;                // what kernels take, times

@@ -41,6 +41,8 @@ NcclProfiler& ProcessProfiler() {
 }
 
 ncclResult_t NcclFail(ncclResult_t result, const std::string& message) {
+  static std::mutex mutex;
+  std::lock_guard lock(mutex);
   snprintf(g_last_error, sizeof(g_last_error), "%s", message.c_str());
   NcclLog(2, 0, "", 0, "%s", message.c_str());
   return result;

@@ -22,8 +22,6 @@ bool Is(const Config::Incident& incident, const NcclCommunicator& communicator) 
          incident.kernel == communicator.kernels;
 }
 
-const char* Describe(const NcclTask& task) { return Name(task.function); }
-
 // Equal on ranks that make the same collectives.
 uint64_t SignatureOf(const std::vector<NcclTask>& tasks) {
   uint64_t signature = tasks.size();
@@ -165,7 +163,7 @@ std::optional<NcclPlan::Arrivals> NcclPlan::Await() {
       const NcclSegment::Post& post = c.segment->At(round_, r);
       if (post.a != SignatureOf(collectives_)) {
         NcclFail(ncclInvalidUsage, "rank " + std::to_string(c.rank) + " called " +
-                                       Describe(collectives_.front()) + " of " +
+                                       Name(collectives_.front().function) + " of " +
                                        std::to_string(collectives_.front().bytes) +
                                        " bytes, and rank " + std::to_string(r) + " something else");
       }

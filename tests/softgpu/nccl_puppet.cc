@@ -14,6 +14,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
+#include <iterator>
 #include <string>
 #include <thread>
 #include <vector>
@@ -137,6 +138,12 @@ class Puppet {
       Cuda(cuCtxSynchronize());
     } else if (name == "now") {
       printf("now %llu\n", static_cast<unsigned long long>(swgpu_now_ns()));
+    } else if (name == "lines") {  // waits until the plugin has written so many
+      const auto lines = [] {
+        std::ifstream file(getenv("RECORD_FILE"));
+        return std::count(std::istreambuf_iterator<char>(file), {}, '\n');
+      };
+      while (lines() < a) usleep(1000);
     } else if (name == "sleep") {
       usleep(static_cast<useconds_t>(a) * 1000);
     } else if (name == "stream") {
