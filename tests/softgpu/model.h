@@ -180,7 +180,7 @@ class Model {
 
   // Waits while the stream's queue is full. Returns the place of the next launch in it.
   uint64_t EnterQueue(Stream* stream, std::unique_lock<std::mutex>* lock);
-  // What a kernel that would take `duration_ns` alone takes beside a running joint kernel.
+  // Time of a kernel beside a running joint kernel; alone it would take `duration_ns`.
   uint64_t BesideJoint(const Device& device, uint64_t start_ns, uint64_t duration_ns) const;
   uint64_t Ready(const Stream& stream) const;
   void Finish(Stream* stream, uint64_t end_ns);

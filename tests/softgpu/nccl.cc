@@ -30,7 +30,7 @@ constexpr unsigned kConfigMagic = 0xcafebeef;
 constexpr uint64_t kIdMagic = 0x314449474e535153;
 constexpr const char* kAbsent = "communicator";
 
-// What the bytes of a ncclUniqueId are. All zero behind it.
+// The content of a ncclUniqueId. Its other bytes are zero.
 struct UniqueId {
   uint64_t magic;
   uint64_t random[2];  // names the shared memory
@@ -144,7 +144,7 @@ ncclResult_t Check(const NcclCommunicator& c, const NcclTask& task) {
   return ncclSuccess;
 }
 
-// What a collective on one rank is: a copy, unless it is in place.
+// A collective on one rank: a copy, unless it is in place.
 ncclResult_t CopyAlone(const NcclCommunicator& c, const NcclTask& task) {
   if (task.send == task.receive) return ncclSuccess;
   ContextScope scope(c.context);

@@ -21,7 +21,7 @@
 
 namespace seqpoint::softgpu {
 
-// What the libraries of the process share.
+// The table that the libraries of the process share.
 Hooks& NcclHooks();
 NcclProfiler& ProcessProfiler();
 inline const Config& NcclConfig() { return *NcclHooks().config; }
@@ -55,7 +55,7 @@ class RankWait {
 // The kernel of this mangled name in the context's module of NCCL. Null when the driver refuses.
 CUfunction NcclKernel(CUcontext context, const std::string& name);
 
-// What all ranks of a communicator agree on before they meet.
+// The facts that all ranks of a communicator agree on before they meet.
 struct NcclMeeting {
   std::string segment;  // name of the shared memory
   uint64_t hash;

@@ -19,7 +19,7 @@ constexpr int kFirstGroupBits =
     nccl::kCollective | nccl::kPointToPoint | nccl::kProxyOp | nccl::kProxyStep;
 constexpr int kFirstOperationBits = nccl::kCollective | nccl::kProxyOp | nccl::kProxyStep;
 
-// What NCCL keeps per thread about its API events.
+// NCCL's state per thread of its API events.
 struct ApiState {
   int depth = 0;  // of the group, counted from the call that started the event
   int mask = 0;

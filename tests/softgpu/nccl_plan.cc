@@ -68,7 +68,7 @@ ncclResult_t NcclPlan::JoinStreams() {
   return ncclSuccess;
 }
 
-// What the other streams get next follows the kernel.
+// Later work of the other streams follows the kernel.
 void NcclPlan::LeaveStreams() {
   if (streams_.size() == 1) return;
   CUevent event = nullptr;

@@ -67,7 +67,7 @@ class NcclPlan : public JointKernel {
   void Reached(const JointLaunch& launch) override;
   // False: a rank that never comes was aborted.
   bool Post();
-  // What the ranks have posted makes the end. Nothing: aborted.
+  // The end, from the times that the ranks have posted. Nothing: aborted.
   std::optional<Arrivals> Await();
   ncclResult_t JoinStreams();
   void LeaveStreams();
@@ -79,7 +79,7 @@ class NcclPlan : public JointKernel {
   std::vector<CUstream> streams_;
   bool captured_ = false;
 
-  // Of the launch under way.
+  // State of the launch under way.
   bool reached_ = false;
   bool posted_ = false;
   JointLaunch launch_{};

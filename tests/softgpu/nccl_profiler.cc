@@ -24,7 +24,7 @@ const Plugin& As(const void* plugin) {
   return *static_cast<const Plugin*>(plugin);
 }
 
-// What all versions have under the same name.
+// Copies the parts that all versions have under the same name.
 #define COPY_PROXY(from, to)             \
   case nccl::kProxyOp:                   \
     (to).proxy_op = (from).proxy_op;     \

@@ -51,7 +51,7 @@ class NcclProfiler {
 
   uint64_t release() const { return release_; }
   bool loaded() const { return version_.load(std::memory_order_acquire) != 0; }
-  // What the plugin wants to see; it may change at any time.
+  // The events that the plugin wants; it may change them at any time.
   int mask() const { return __atomic_load_n(&mask_, __ATOMIC_RELAXED); }
 
   void Start(void* context, void** handle, NcclEvent* event);

@@ -41,7 +41,7 @@ class NcclSegment {
   uint32_t Enter(const Post& post);
   // Waits until every rank has entered the round. False: aborted.
   bool Await(uint32_t round);
-  // What a rank posted; valid until this rank enters the round after the next.
+  // A rank's post; valid until this rank enters the round after the next.
   const Post& At(uint32_t round, int rank) const;
 
   // Posts that this rank has reached its send to (else: its receive from) `peer` number `number`.

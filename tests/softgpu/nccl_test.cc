@@ -471,7 +471,7 @@ TEST(Nccl, AGraphLaunchesItsCollectivesAgain) {
   EXPECT_EQ(Only(ranks.Output(0), "record _Z").size(), 5u);
 }
 
-// What the ranks did, in times since they met. With all noise, and a seed for each rank.
+// The ranks' calls, in times since they met. With all noise, and a seed for each rank.
 TEST(Nccl, RunsOfOneSeedAreEqualSinceTheRanksMet) {
   const auto run = [] {
     Strings steps = {"init", "now"};
@@ -509,11 +509,11 @@ TEST(Nccl, AMistakeInASettingEndsTheProcess) {
 
 class Plugin : public testing::TestWithParam<int> {};
 
-// What a release tells a plugin that has all versions, of one lone call and one group.
+// The events that a release tells a plugin of all versions, of one lone call and one group.
 TEST_P(Plugin, SeesTheEventsOfTheReleaseInTheirOrder) {
   const int version = GetParam();
   const std::string release = "nccl.profiler_version=" + std::to_string(version) + ",";
-  // What the plugin hears of the first call, its kernel included.
+  // The plugin's events of the first call, its kernel included.
   static constexpr int kLines[] = {5, 5, 7, 8, 16, 16};
   Ranks ranks(
       2, kQuiet + release + "nccl.gpu_timer_offset_ns=5,",
