@@ -418,228 +418,126 @@ using PluginV5 = PluginWithId<EventV5>;
 using PluginV6 = PluginWithId<EventV6>;
 
 // The layouts, as NCCL 2.30 has them on x86-64 Linux.
-static_assert(sizeof(EventV1) == 120 && offsetof(EventV1, parent) == 8 &&
-              offsetof(EventV1, rank) == 16);
-static_assert(sizeof(StateArgsV1) == 16 && offsetof(StateArgsV1, proxy_op.steps) == 8);
-static_assert(sizeof(PluginV1) == 48 && offsetof(PluginV1, init) == 8 &&
-              offsetof(PluginV1, start_event) == 16 && offsetof(PluginV1, stop_event) == 24 &&
-              offsetof(PluginV1, record_event_state) == 32 && offsetof(PluginV1, finalize) == 40);
-static_assert(offsetof(EventV1, collective) == 24 && offsetof(EventV1, collective.sequence) == 40 &&
-              offsetof(EventV1, collective.function) == 48 &&
-              offsetof(EventV1, collective.send_buffer) == 56 &&
-              offsetof(EventV1, collective.receive_buffer) == 64 &&
-              offsetof(EventV1, collective.count) == 72 &&
-              offsetof(EventV1, collective.root) == 80 &&
-              offsetof(EventV1, collective.datatype) == 84 &&
+
+// Parts that all versions have.
+template <typename Event>
+constexpr bool kHasCommonLayout = offsetof(Event, parent) == 8 && offsetof(Event, rank) == 16 &&
+                                  offsetof(Event, collective) == 24 &&
+                                  offsetof(Event, proxy_op.pid) == 24 &&
+                                  offsetof(Event, proxy_op.channel) == 28 &&
+                                  offsetof(Event, proxy_op.peer) == 32 &&
+                                  offsetof(Event, proxy_op.steps) == 36 &&
+                                  offsetof(Event, proxy_op.chunk_bytes) == 40 &&
+                                  offsetof(Event, proxy_op.is_send) == 44 &&
+                                  offsetof(Event, proxy_step.step) == 24;
+
+// Operations up to version 3, which name the communicator.
+template <typename Event>
+constexpr bool kHasOldLayout = offsetof(Event, collective.sequence) == 40 &&
+                               offsetof(Event, collective.function) == 48 &&
+                               offsetof(Event, collective.send_buffer) == 56 &&
+                               offsetof(Event, collective.receive_buffer) == 64 &&
+                               offsetof(Event, collective.count) == 72 &&
+                               offsetof(Event, collective.root) == 80 &&
+                               offsetof(Event, collective.communicator_name) == 24 &&
+                               offsetof(Event, collective.communicator_hash) == 32 &&
+                               offsetof(Event, point_to_point.function) == 40 &&
+                               offsetof(Event, point_to_point.buffer) == 48 &&
+                               offsetof(Event, point_to_point.count) == 64 &&
+                               offsetof(Event, point_to_point.datatype) == 56 &&
+                               offsetof(Event, point_to_point.peer) == 72 &&
+                               offsetof(Event, point_to_point.communicator_name) == 24 &&
+                               offsetof(Event, point_to_point.communicator_hash) == 32;
+
+// Operations and channels from version 4 on.
+template <typename Event>
+constexpr bool kHasLayoutSince4 =
+    offsetof(Event, collective.sequence) == 24 && offsetof(Event, collective.function) == 32 &&
+    offsetof(Event, collective.send_buffer) == 40 &&
+    offsetof(Event, collective.receive_buffer) == 48 && offsetof(Event, collective.count) == 56 &&
+    offsetof(Event, collective.root) == 64 && offsetof(Event, collective.datatype) == 72 &&
+    offsetof(Event, collective.warps) == 81 && offsetof(Event, collective.algorithm) == 88 &&
+    offsetof(Event, collective.protocol) == 96 && offsetof(Event, collective.channels) == 80 &&
+    offsetof(Event, point_to_point.function) == 24 &&
+    offsetof(Event, point_to_point.buffer) == 32 && offsetof(Event, point_to_point.count) == 48 &&
+    offsetof(Event, point_to_point.datatype) == 40 && offsetof(Event, point_to_point.peer) == 56 &&
+    offsetof(Event, point_to_point.channels) == 60 &&
+    offsetof(Event, kernel_channel.channel) == 24 &&
+    offsetof(Event, kernel_channel.gpu_time_ns) == 32 && offsetof(Event, net_plugin.id) == 24 &&
+    offsetof(Event, net_plugin.data) == 32;
+
+// API calls and groups from version 5 on.
+template <typename Event>
+constexpr bool kHasLayoutSince5 = offsetof(Event, collective.group) == 104 &&
+                                  offsetof(Event, point_to_point.group) == 64 &&
+                                  offsetof(Event, group_api.graph_captured) == 24 &&
+                                  offsetof(Event, group_api.depth) == 28 &&
+                                  offsetof(Event, collective_api.function) == 24 &&
+                                  offsetof(Event, collective_api.count) == 32 &&
+                                  offsetof(Event, collective_api.datatype) == 40 &&
+                                  offsetof(Event, collective_api.root) == 48 &&
+                                  offsetof(Event, collective_api.stream) == 56 &&
+                                  offsetof(Event, collective_api.graph_captured) == 64 &&
+                                  offsetof(Event, point_to_point_api.function) == 24 &&
+                                  offsetof(Event, point_to_point_api.count) == 32 &&
+                                  offsetof(Event, point_to_point_api.datatype) == 40 &&
+                                  offsetof(Event, point_to_point_api.stream) == 48 &&
+                                  offsetof(Event, point_to_point_api.graph_captured) == 56 &&
+                                  offsetof(Event, kernel_launch.stream) == 24;
+
+// The same in all versions.
+template <typename Plugin>
+constexpr bool kHasPluginLayout = sizeof(Plugin) == 48 && offsetof(Plugin, init) == 8 &&
+                                  offsetof(Plugin, start_event) == 16 &&
+                                  offsetof(Plugin, stop_event) == 24 &&
+                                  offsetof(Plugin, record_event_state) == 32 &&
+                                  offsetof(Plugin, finalize) == 40;
+
+static_assert(kHasPluginLayout<PluginV1>);
+static_assert(kHasCommonLayout<EventV1> && kHasOldLayout<EventV1> && sizeof(EventV1) == 120);
+static_assert(offsetof(EventV1, collective.datatype) == 84 &&
               offsetof(EventV1, collective.warps) == 105 &&
               offsetof(EventV1, collective.algorithm) == 106 &&
               offsetof(EventV1, collective.protocol) == 107 &&
-              offsetof(EventV1, collective.communicator_name) == 24 &&
-              offsetof(EventV1, collective.communicator_hash) == 32 &&
               offsetof(EventV1, collective.max_channels) == 104 &&
               offsetof(EventV1, collective.operation) == 88 &&
               offsetof(EventV1, collective.traffic_bytes) == 96 &&
               offsetof(EventV1, collective.is_collnet) == 108 &&
               offsetof(EventV1, collective.is_nvls) == 112);
-static_assert(offsetof(EventV1, point_to_point.function) == 40 &&
-              offsetof(EventV1, point_to_point.buffer) == 48 &&
-              offsetof(EventV1, point_to_point.count) == 64 &&
-              offsetof(EventV1, point_to_point.datatype) == 56 &&
-              offsetof(EventV1, point_to_point.peer) == 72 &&
-              offsetof(EventV1, point_to_point.communicator_name) == 24 &&
-              offsetof(EventV1, point_to_point.communicator_hash) == 32);
-static_assert(offsetof(EventV1, proxy_op.pid) == 24 && offsetof(EventV1, proxy_op.channel) == 28 &&
-              offsetof(EventV1, proxy_op.peer) == 32 && offsetof(EventV1, proxy_op.steps) == 36 &&
-              offsetof(EventV1, proxy_op.chunk_bytes) == 40 &&
-              offsetof(EventV1, proxy_op.is_send) == 44);
-static_assert(offsetof(EventV1, proxy_step.step) == 24);
-static_assert(sizeof(EventV2) == 128 && offsetof(EventV2, parent) == 8 &&
-              offsetof(EventV2, rank) == 16);
-static_assert(sizeof(PluginV2) == 48 && offsetof(PluginV2, init) == 8 &&
-              offsetof(PluginV2, start_event) == 16 && offsetof(PluginV2, stop_event) == 24 &&
-              offsetof(PluginV2, record_event_state) == 32 && offsetof(PluginV2, finalize) == 40);
-static_assert(offsetof(EventV2, collective) == 24 && offsetof(EventV2, collective.sequence) == 40 &&
-              offsetof(EventV2, collective.function) == 48 &&
-              offsetof(EventV2, collective.send_buffer) == 56 &&
-              offsetof(EventV2, collective.receive_buffer) == 64 &&
-              offsetof(EventV2, collective.count) == 72 &&
-              offsetof(EventV2, collective.root) == 80 &&
-              offsetof(EventV2, collective.datatype) == 88 &&
+static_assert(sizeof(StateArgsV1) == 16 && offsetof(StateArgsV1, proxy_op.steps) == 8);
+static_assert(kHasPluginLayout<PluginV2>);
+static_assert(kHasCommonLayout<EventV2> && kHasOldLayout<EventV2> && sizeof(EventV2) == 128);
+static_assert(offsetof(EventV2, collective.datatype) == 88 &&
               offsetof(EventV2, collective.warps) == 105 &&
               offsetof(EventV2, collective.algorithm) == 112 &&
               offsetof(EventV2, collective.protocol) == 120 &&
-              offsetof(EventV2, collective.communicator_name) == 24 &&
-              offsetof(EventV2, collective.communicator_hash) == 32 &&
               offsetof(EventV2, collective.max_channels) == 104 &&
               offsetof(EventV2, collective.traffic_bytes) == 96);
-static_assert(offsetof(EventV2, point_to_point.function) == 40 &&
-              offsetof(EventV2, point_to_point.buffer) == 48 &&
-              offsetof(EventV2, point_to_point.count) == 64 &&
-              offsetof(EventV2, point_to_point.datatype) == 56 &&
-              offsetof(EventV2, point_to_point.peer) == 72 &&
-              offsetof(EventV2, point_to_point.communicator_name) == 24 &&
-              offsetof(EventV2, point_to_point.communicator_hash) == 32);
-static_assert(offsetof(EventV2, proxy_op.pid) == 24 && offsetof(EventV2, proxy_op.channel) == 28 &&
-              offsetof(EventV2, proxy_op.peer) == 32 && offsetof(EventV2, proxy_op.steps) == 36 &&
-              offsetof(EventV2, proxy_op.chunk_bytes) == 40 &&
-              offsetof(EventV2, proxy_op.is_send) == 44);
-static_assert(offsetof(EventV2, proxy_step.step) == 24);
-static_assert(sizeof(EventV3) == 120 && offsetof(EventV3, parent) == 8 &&
-              offsetof(EventV3, rank) == 16);
-static_assert(sizeof(PluginV3) == 48 && offsetof(PluginV3, init) == 8 &&
-              offsetof(PluginV3, start_event) == 16 && offsetof(PluginV3, stop_event) == 24 &&
-              offsetof(PluginV3, record_event_state) == 32 && offsetof(PluginV3, finalize) == 40);
-static_assert(offsetof(EventV3, collective) == 24 && offsetof(EventV3, collective.sequence) == 40 &&
-              offsetof(EventV3, collective.function) == 48 &&
-              offsetof(EventV3, collective.send_buffer) == 56 &&
-              offsetof(EventV3, collective.receive_buffer) == 64 &&
-              offsetof(EventV3, collective.count) == 72 &&
-              offsetof(EventV3, collective.root) == 80 &&
-              offsetof(EventV3, collective.datatype) == 88 &&
+static_assert(kHasPluginLayout<PluginV3>);
+static_assert(kHasCommonLayout<EventV3> && kHasOldLayout<EventV3> && sizeof(EventV3) == 120);
+static_assert(offsetof(EventV3, collective.datatype) == 88 &&
               offsetof(EventV3, collective.warps) == 97 &&
               offsetof(EventV3, collective.algorithm) == 104 &&
               offsetof(EventV3, collective.protocol) == 112 &&
-              offsetof(EventV3, collective.communicator_name) == 24 &&
-              offsetof(EventV3, collective.communicator_hash) == 32 &&
-              offsetof(EventV3, collective.max_channels) == 96);
-static_assert(offsetof(EventV3, point_to_point.function) == 40 &&
-              offsetof(EventV3, point_to_point.buffer) == 48 &&
-              offsetof(EventV3, point_to_point.count) == 64 &&
-              offsetof(EventV3, point_to_point.datatype) == 56 &&
-              offsetof(EventV3, point_to_point.peer) == 72 &&
-              offsetof(EventV3, point_to_point.communicator_name) == 24 &&
-              offsetof(EventV3, point_to_point.communicator_hash) == 32);
-static_assert(offsetof(EventV3, proxy_op.pid) == 24 && offsetof(EventV3, proxy_op.channel) == 28 &&
-              offsetof(EventV3, proxy_op.peer) == 32 && offsetof(EventV3, proxy_op.steps) == 36 &&
-              offsetof(EventV3, proxy_op.chunk_bytes) == 40 &&
-              offsetof(EventV3, proxy_op.is_send) == 44);
-static_assert(offsetof(EventV3, proxy_step.step) == 24);
-static_assert(sizeof(EventV4) == 104 && offsetof(EventV4, parent) == 8 &&
-              offsetof(EventV4, rank) == 16);
+              offsetof(EventV3, collective.max_channels) == 96 &&
+              offsetof(EventV3, kernel_channel.channel) == 24);
+static_assert(kHasPluginLayout<PluginV4>);
+static_assert(kHasCommonLayout<EventV4> && kHasLayoutSince4<EventV4> && sizeof(EventV4) == 104);
 static_assert(sizeof(StateArgsV4) == 8 && offsetof(StateArgsV4, kernel_channel.gpu_time_ns) == 0);
-static_assert(sizeof(PluginV4) == 48 && offsetof(PluginV4, init) == 8 &&
-              offsetof(PluginV4, start_event) == 16 && offsetof(PluginV4, stop_event) == 24 &&
-              offsetof(PluginV4, record_event_state) == 32 && offsetof(PluginV4, finalize) == 40);
-static_assert(offsetof(EventV4, collective) == 24 && offsetof(EventV4, collective.sequence) == 24 &&
-              offsetof(EventV4, collective.function) == 32 &&
-              offsetof(EventV4, collective.send_buffer) == 40 &&
-              offsetof(EventV4, collective.receive_buffer) == 48 &&
-              offsetof(EventV4, collective.count) == 56 &&
-              offsetof(EventV4, collective.root) == 64 &&
-              offsetof(EventV4, collective.datatype) == 72 &&
-              offsetof(EventV4, collective.warps) == 81 &&
-              offsetof(EventV4, collective.algorithm) == 88 &&
-              offsetof(EventV4, collective.protocol) == 96 &&
-              offsetof(EventV4, collective.channels) == 80);
-static_assert(offsetof(EventV4, point_to_point.function) == 24 &&
-              offsetof(EventV4, point_to_point.buffer) == 32 &&
-              offsetof(EventV4, point_to_point.count) == 48 &&
-              offsetof(EventV4, point_to_point.datatype) == 40 &&
-              offsetof(EventV4, point_to_point.peer) == 56 &&
-              offsetof(EventV4, point_to_point.channels) == 60);
-static_assert(offsetof(EventV4, proxy_op.pid) == 24 && offsetof(EventV4, proxy_op.channel) == 28 &&
-              offsetof(EventV4, proxy_op.peer) == 32 && offsetof(EventV4, proxy_op.steps) == 36 &&
-              offsetof(EventV4, proxy_op.chunk_bytes) == 40 &&
-              offsetof(EventV4, proxy_op.is_send) == 44);
-static_assert(offsetof(EventV4, proxy_step.step) == 24);
-static_assert(sizeof(EventV5) == 112 && offsetof(EventV5, parent) == 8 &&
-              offsetof(EventV5, rank) == 16);
-static_assert(sizeof(PluginV5) == 48 && offsetof(PluginV5, init) == 8 &&
-              offsetof(PluginV5, start_event) == 16 && offsetof(PluginV5, stop_event) == 24 &&
-              offsetof(PluginV5, record_event_state) == 32 && offsetof(PluginV5, finalize) == 40);
-static_assert(
-    offsetof(EventV5, collective) == 24 && offsetof(EventV5, collective.sequence) == 24 &&
-    offsetof(EventV5, collective.function) == 32 &&
-    offsetof(EventV5, collective.send_buffer) == 40 &&
-    offsetof(EventV5, collective.receive_buffer) == 48 &&
-    offsetof(EventV5, collective.count) == 56 && offsetof(EventV5, collective.root) == 64 &&
-    offsetof(EventV5, collective.datatype) == 72 && offsetof(EventV5, collective.warps) == 81 &&
-    offsetof(EventV5, collective.algorithm) == 88 && offsetof(EventV5, collective.protocol) == 96 &&
-    offsetof(EventV5, collective.channels) == 80 && offsetof(EventV5, collective.group) == 104);
-static_assert(offsetof(EventV5, point_to_point.function) == 24 &&
-              offsetof(EventV5, point_to_point.buffer) == 32 &&
-              offsetof(EventV5, point_to_point.count) == 48 &&
-              offsetof(EventV5, point_to_point.datatype) == 40 &&
-              offsetof(EventV5, point_to_point.peer) == 56 &&
-              offsetof(EventV5, point_to_point.channels) == 60 &&
-              offsetof(EventV5, point_to_point.group) == 64);
-static_assert(offsetof(EventV5, proxy_op.pid) == 24 && offsetof(EventV5, proxy_op.channel) == 28 &&
-              offsetof(EventV5, proxy_op.peer) == 32 && offsetof(EventV5, proxy_op.steps) == 36 &&
-              offsetof(EventV5, proxy_op.chunk_bytes) == 40 &&
-              offsetof(EventV5, proxy_op.is_send) == 44);
-static_assert(offsetof(EventV5, proxy_step.step) == 24);
-static_assert(sizeof(EventV6) == 112 && offsetof(EventV6, parent) == 8 &&
-              offsetof(EventV6, rank) == 16);
-static_assert(sizeof(PluginV6) == 48 && offsetof(PluginV6, init) == 8 &&
-              offsetof(PluginV6, start_event) == 16 && offsetof(PluginV6, stop_event) == 24 &&
-              offsetof(PluginV6, record_event_state) == 32 && offsetof(PluginV6, finalize) == 40);
-static_assert(
-    offsetof(EventV6, collective) == 24 && offsetof(EventV6, collective.sequence) == 24 &&
-    offsetof(EventV6, collective.function) == 32 &&
-    offsetof(EventV6, collective.send_buffer) == 40 &&
-    offsetof(EventV6, collective.receive_buffer) == 48 &&
-    offsetof(EventV6, collective.count) == 56 && offsetof(EventV6, collective.root) == 64 &&
-    offsetof(EventV6, collective.datatype) == 72 && offsetof(EventV6, collective.warps) == 81 &&
-    offsetof(EventV6, collective.algorithm) == 88 && offsetof(EventV6, collective.protocol) == 96 &&
-    offsetof(EventV6, collective.channels) == 80 && offsetof(EventV6, collective.group) == 104);
-static_assert(offsetof(EventV6, point_to_point.function) == 24 &&
-              offsetof(EventV6, point_to_point.buffer) == 32 &&
-              offsetof(EventV6, point_to_point.count) == 48 &&
-              offsetof(EventV6, point_to_point.datatype) == 40 &&
-              offsetof(EventV6, point_to_point.peer) == 56 &&
-              offsetof(EventV6, point_to_point.channels) == 60 &&
-              offsetof(EventV6, point_to_point.group) == 64);
-static_assert(offsetof(EventV6, proxy_op.pid) == 24 && offsetof(EventV6, proxy_op.channel) == 28 &&
-              offsetof(EventV6, proxy_op.peer) == 32 && offsetof(EventV6, proxy_op.steps) == 36 &&
-              offsetof(EventV6, proxy_op.chunk_bytes) == 40 &&
-              offsetof(EventV6, proxy_op.is_send) == 44);
-static_assert(offsetof(EventV6, proxy_step.step) == 24);
-static_assert(offsetof(EventV3, kernel_channel.channel) == 24);
-static_assert(offsetof(EventV4, kernel_channel.channel) == 24 &&
-              offsetof(EventV4, kernel_channel.gpu_time_ns) == 32);
-static_assert(offsetof(EventV4, net_plugin.id) == 24 && offsetof(EventV4, net_plugin.data) == 32);
-static_assert(offsetof(EventV5, kernel_channel.channel) == 24 &&
-              offsetof(EventV5, kernel_channel.gpu_time_ns) == 32);
-static_assert(offsetof(EventV5, net_plugin.id) == 24 && offsetof(EventV5, net_plugin.data) == 32);
-static_assert(offsetof(EventV6, kernel_channel.channel) == 24 &&
-              offsetof(EventV6, kernel_channel.gpu_time_ns) == 32);
-static_assert(offsetof(EventV6, net_plugin.id) == 24 && offsetof(EventV6, net_plugin.data) == 32);
-static_assert(offsetof(EventV5, group_api.graph_captured) == 24 &&
-              offsetof(EventV5, group_api.depth) == 28);
-static_assert(offsetof(EventV5, collective_api.function) == 24 &&
-              offsetof(EventV5, collective_api.count) == 32 &&
-              offsetof(EventV5, collective_api.datatype) == 40 &&
-              offsetof(EventV5, collective_api.root) == 48 &&
-              offsetof(EventV5, collective_api.stream) == 56 &&
-              offsetof(EventV5, collective_api.graph_captured) == 64);
-static_assert(offsetof(EventV5, point_to_point_api.function) == 24 &&
-              offsetof(EventV5, point_to_point_api.count) == 32 &&
-              offsetof(EventV5, point_to_point_api.datatype) == 40 &&
-              offsetof(EventV5, point_to_point_api.stream) == 48 &&
-              offsetof(EventV5, point_to_point_api.graph_captured) == 56);
-static_assert(offsetof(EventV5, kernel_launch.stream) == 24);
-static_assert(offsetof(EventV6, group_api.graph_captured) == 24 &&
-              offsetof(EventV6, group_api.depth) == 28);
-static_assert(offsetof(EventV6, collective_api.function) == 24 &&
-              offsetof(EventV6, collective_api.count) == 32 &&
-              offsetof(EventV6, collective_api.datatype) == 40 &&
-              offsetof(EventV6, collective_api.root) == 48 &&
-              offsetof(EventV6, collective_api.stream) == 56 &&
-              offsetof(EventV6, collective_api.graph_captured) == 64);
-static_assert(offsetof(EventV6, point_to_point_api.function) == 24 &&
-              offsetof(EventV6, point_to_point_api.count) == 32 &&
-              offsetof(EventV6, point_to_point_api.datatype) == 40 &&
-              offsetof(EventV6, point_to_point_api.stream) == 48 &&
-              offsetof(EventV6, point_to_point_api.graph_captured) == 56);
-static_assert(offsetof(EventV6, kernel_launch.stream) == 24);
+static_assert(kHasPluginLayout<PluginV5>);
+static_assert(kHasCommonLayout<EventV5> && kHasLayoutSince4<EventV5> && kHasLayoutSince5<EventV5> &&
+              sizeof(EventV5) == 112);
+static_assert(kHasPluginLayout<PluginV6>);
+static_assert(kHasCommonLayout<EventV6> && kHasLayoutSince4<EventV6> && kHasLayoutSince5<EventV6> &&
+              sizeof(EventV6) == 112);
 static_assert(offsetof(EventV6, copy_collective.sync_strategy) == 80 &&
               offsetof(EventV6, copy_collective.intra_batch_sync) == 88 &&
               offsetof(EventV6, copy_collective.batch_size) == 92 &&
               offsetof(EventV6, copy_collective.batches) == 96 &&
               offsetof(EventV6, copy_collective.copy_sequence) == 100 &&
-              offsetof(EventV6, copy_collective.stream) == 104);
-static_assert(offsetof(EventV6, copy_sync.ranks) == 28);
-static_assert(offsetof(EventV6, copy_batch.total_bytes) == 32 &&
+              offsetof(EventV6, copy_collective.stream) == 104 &&
+              offsetof(EventV6, copy_sync.ranks) == 28 &&
+              offsetof(EventV6, copy_batch.total_bytes) == 32 &&
               offsetof(EventV6, copy_batch.uses_intra_sync) == 40);
 
 }  // namespace seqpoint::nccl
