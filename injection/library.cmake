@@ -20,6 +20,7 @@ set(guest_sources ${call_path}
   cupti/stand_down_requests.cc cupti/switch_token.cc
   iterations/control_mirror.cc iterations/handover.cc iterations/level_switch.cc iterations/measurement_borders.cc
   iterations/op_sets.cc iterations/step_account.cc iterations/watch_switch.cc
+  nccl/activation_masks.cc nccl/channel_times.cc nccl/communicators.cc nccl/kinds.cc nccl/plugin.cc nccl/plugin_chain.cc
   process/api.cc process/guest.cc process/helper.cc process/nvtx.cc process/other_users.cc
   process/own_memory.cc process/redirect.cc process/stand_down.cc
   ring/connection.cc ring/writer.cc)
@@ -42,7 +43,7 @@ if(SEQPOINT_SANITIZER)
 else()
   set(guest_objects $<TARGET_OBJECTS:injection_guest>)
 endif()
-add_library(seqpoint_inject SHARED process/lifecycle.cc ${guest_objects})
+add_library(seqpoint_inject SHARED nccl/exports.cc process/lifecycle.cc ${guest_objects})
 target_include_directories(seqpoint_inject PRIVATE ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR})
 target_compile_options(seqpoint_inject PRIVATE ${guest_options} ${no_sanitizer})
 set_target_properties(seqpoint_inject PROPERTIES LINKER_LANGUAGE C

@@ -37,7 +37,9 @@ using RingEvents = std::tuple<RingEvent<abi::EventType::kName, abi::NameEvent>,
                               RingEvent<abi::EventType::kCost, abi::CostEvent>,
                               RingEvent<abi::EventType::kKernelCounters, abi::KernelCountersEvent>,
                               RingEvent<abi::EventType::kSampled, abi::SampledEvent>,
-                              RingEvent<abi::EventType::kRank, abi::RankEvent>>;
+                              RingEvent<abi::EventType::kRank, abi::RankEvent>,
+                              RingEvent<abi::EventType::kCommunicator, abi::CommunicatorEvent>,
+                              RingEvent<abi::EventType::kCollectiveKind, abi::CollectiveKindEvent>>;
 
 // Returns visit<Event>() for the struct of this type; false for an unknown type.
 template <typename Visit>

@@ -39,8 +39,28 @@ uint64_t Minus(uint64_t a, uint64_t b) { return a > b ? a - b : 0; }
 
 bool IsRecord(const abi::DataRecord& record) {
   if (record.type == 0 || record.type >= static_cast<uint16_t>(abi::DataType::kCount)) return false;
-  return record.type != static_cast<uint16_t>(abi::DataType::kCall) ||
-         (record.call.op != 0 && record.call.op < static_cast<uint8_t>(abi::Op::kCount));
+  switch (static_cast<abi::DataType>(record.type)) {
+    case abi::DataType::kCall:
+      return record.call.op != 0 && record.call.op < static_cast<uint8_t>(abi::Op::kCount);
+    case abi::DataType::kArrivals: {
+      const abi::ArrivalsRecord& arrivals = record.arrivals;
+      return arrivals.communicator != 0 && arrivals.count != 0 &&
+             arrivals.count <= abi::kArrivalsPerRecord &&
+             std::is_sorted(arrivals.delay_ns, arrivals.delay_ns + arrivals.count) &&
+             arrivals.base_ns <=
+                 std::numeric_limits<uint64_t>::max() - arrivals.delay_ns[arrivals.count - 1];
+    }
+    case abi::DataType::kCollective:
+      return record.collective.communicator != 0 && record.collective.channels != 0 &&
+             record.collective.gpu_start_ns <= record.collective.gpu_end_ns;
+    default:
+      return true;
+  }
+}
+
+bool IsOfNccl(const abi::DataRecord& record) {
+  return record.type == static_cast<uint16_t>(abi::DataType::kArrivals) ||
+         record.type == static_cast<uint16_t>(abi::DataType::kCollective);
 }
 
 // True when `payload` is the struct of a known type, and the text or the values that it announces.
@@ -374,6 +394,10 @@ void RingReader::ReadChunk(RingSink& sink, uint32_t index, std::optional<uint64_
     ++chunk.consumed;
     --records_left_;
     ++read_.records_received;
+    if (IsOfNccl(record)) {
+      sink.OnCollectives(record);
+      continue;
+    }
     if (++batch_size_ == batch_.size()) Flush(sink);
   }
 }

@@ -50,6 +50,9 @@ class RingSink {
   // behind it in its chunk wait too, while the thread's next chunk may overtake them. The name of a
   // record was delivered before it, unless its event was dropped.
   virtual void OnData(absl::Span<const abi::DataRecord> records) = 0;
+  // A record of type kArrivals or kCollective. Its numbers are in order and its times do not run
+  // backwards. The records of a communicator come in any order.
+  virtual void OnCollectives(const abi::DataRecord&) {}
   // The calls [first, first + count) will not come: dropped, or lost with a killed thread.
   virtual void OnCallsMissing(uint64_t first, uint64_t count) = 0;
 };

@@ -170,6 +170,10 @@ class EventDispatcher {
     return true;
   }
 
+  // Nothing is made of NCCL's operations yet.
+  bool On(const abi::CommunicatorEvent&, Payload) { return true; }
+  bool On(const abi::CollectiveKindEvent&, Payload) { return true; }
+
   bool On(const abi::RankEvent& event, Payload) {
     constexpr int32_t kMostRanks = 1'000'000;
     if (event.rank < 0 || event.rank >= event.world_size || event.world_size > kMostRanks) {

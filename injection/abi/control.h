@@ -135,6 +135,10 @@ struct Control {
   Rule rule;
   MetricConfig config[kMaxConfigs];
   PlanEntry plan[kMaxPlanEntries];
+  // NCCL's kernel channels are on in iterations whose number modulo the period is the phase. A rank
+  // counts its own iterations, so ranks that take the same one may have different phases.
+  uint32_t channel_period;  // 0: they are off
+  uint32_t channel_phase;
 };
 
 struct alignas(64) ControlBlock {

@@ -46,6 +46,8 @@ enum class DataType : uint16_t {
   kSync = 5,
   kApi = 6,
   kGraph = 7,
+  kArrivals = 8,    // ArrivalsRecord
+  kCollective = 9,  // CollectiveRecord
   kCount
 };
 
@@ -138,6 +140,35 @@ struct GraphRecord {  // GRAPH_TRACE: one graph launch
   uint32_t reserved[7];
 };
 
+// Up to four operations of NCCL on one communicator in one iteration: when the host asked for each.
+// Records of a communicator may come in another order than its operations.
+struct ArrivalsRecord {
+  uint16_t type;          // DataType::kArrivals
+  uint16_t communicator;  // CommunicatorEvent::communicator
+  uint8_t count;          // operations, 1 to kArrivalsPerRecord
+  uint8_t reserved[3];
+  uint64_t base_ns;      // of the first one
+  uint64_t iteration;    // the open one
+  uint32_t delay_ns[4];  // after base_ns; never shrinks
+  uint32_t sequence[4];  // of a collective: NCCL's number, per function of the communicator.
+                         // Of a send or receive: number among those of the communicator
+  uint16_t kind[4];      // CollectiveKindEvent::kind; 0: the table was full
+};
+inline constexpr uint32_t kArrivalsPerRecord = 4;
+// One operation of NCCL whose kernel channels told its times on the GPU, by the GPU's global timer.
+struct CollectiveRecord {
+  uint16_t type;  // DataType::kCollective
+  uint16_t communicator;
+  uint16_t kind;
+  uint16_t channels;
+  uint64_t iteration;     // when the host asked for it
+  uint64_t host_ns;       // its arrival
+  uint64_t gpu_start_ns;  // of the channel that started first
+  uint64_t gpu_end_ns;    // of the channel that ended last
+  uint32_t sequence;      // as in its arrival
+  uint32_t reserved[5];
+};
+
 union DataRecord {
   uint16_t type;
   CallRecord call;
@@ -146,10 +177,13 @@ union DataRecord {
   ApiRecord api;
   SyncRecord sync;
   GraphRecord graph;
+  ArrivalsRecord arrivals;
+  CollectiveRecord collective;
   uint8_t bytes[64];
 };
 static_assert(sizeof(CallRecord) == 64 && sizeof(KernelRecord) == 64 && sizeof(CopyRecord) == 64);
 static_assert(sizeof(ApiRecord) == 64 && sizeof(SyncRecord) == 64 && sizeof(GraphRecord) == 64);
+static_assert(sizeof(ArrivalsRecord) == 64 && sizeof(CollectiveRecord) == 64);
 static_assert(sizeof(DataRecord) == 64);
 
 enum class EventType : uint16_t {
@@ -173,6 +207,8 @@ enum class EventType : uint16_t {
   kKernelCounters = 17,  // KernelCountersEvent
   kSampled = 18,         // SampledEvent
   kRank = 20,            // RankEvent
+  kCommunicator = 21,    // CommunicatorEvent
+  kCollectiveKind = 22,  // CollectiveKindEvent
   kCount
 };
 
@@ -298,6 +334,7 @@ enum class Feature : uint16_t {
   kBatches = 12,     // how many batches an iteration takes; `code`: BatchesCode
   kEvaluation = 13,  // failed: some of what was counted as iterations may be evaluation
   kOperators = 14,   // recordings of the framework's operators
+  kNccl = 15,        // NCCL's profiler plugin; `code` of kReady: version of its interface
   kCount
 };
 enum class FeatureState : uint16_t {
@@ -409,6 +446,30 @@ struct CostEvent {
 struct RankEvent {
   int32_t rank;
   int32_t world_size;
+};
+
+// A communicator of NCCL. The event comes before the first record that refers to it.
+struct CommunicatorEvent {
+  uint32_t communicator;  // dense, from 1, never used again
+  int32_t rank;
+  int32_t ranks;     // 0: not known (versions 1 to 3)
+  int32_t nodes;     // 0: not known
+  uint64_t hash;     // the same on all ranks; 0: not known
+  uint32_t version;  // of NCCL's profiler interface
+  uint32_t length;   // bytes of the name that follow
+  // char name[length];
+};
+
+// What operations of NCCL have in common gets a dense id, from 1, when the process first meets it.
+// The event comes before the first record with this id.
+struct CollectiveKindEvent {
+  uint32_t kind;
+  int32_t peer;       // of a send or receive; else -1
+  uint64_t elements;  // of a send or receive: the power of two at or below
+  uint32_t length;    // bytes of the text that follows
+  uint32_t reserved;
+  // char text[length];  "FUNCTION\nDATATYPE\nALGORITHM\nPROTOCOL" in NCCL's words; the last two
+  // may be empty
 };
 
 // The library left CUPTI to another profiler (end_ns is 0), or has taken it again (begin_ns is the

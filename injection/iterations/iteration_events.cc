@@ -42,6 +42,7 @@ void IterationEvents::OnMatched(const Call& call, uint64_t number, uint32_t flag
     boundary_thread_ = ThreadId();
     waits_.OnBoundary();
     parts_.steps->OnBoundary();
+    parts_.masks->OnBoundary(result.iteration);
     parts_.window->OnBoundary(may_switch(), actions);
   }
   const bool ended = actions->close;

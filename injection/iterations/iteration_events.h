@@ -21,6 +21,7 @@
 #include "injection/iterations/step_account.h"
 #include "injection/iterations/wait_watch.h"
 #include "injection/iterations/watch_switch.h"
+#include "injection/nccl/activation_masks.h"
 #include "injection/ring/writer.h"
 
 namespace seqpoint::inject {
@@ -39,6 +40,7 @@ class IterationEvents {
     Counters* counters;
     Clock* clock;
     injection::RingWriter* ring;
+    ActivationMasks* masks;
   };
   explicit IterationEvents(const Parts& parts) : parts_(parts) {}
 

@@ -20,6 +20,7 @@ void LevelSwitch::Start() {
   parts_.state->lots.Seed(start_ns_ ^ static_cast<uint64_t>(getpid()) << 32);
   parts_.state->level = Level::kLearn;
   parts_.state->learning.store(true, std::memory_order_relaxed);
+  parts_.masks->SetWish(true, 0, 0);
   parts_.watch->Update();
   WriteRule(0, 0);
 }
@@ -97,6 +98,7 @@ void LevelSwitch::Apply(bool on_application_thread, bool at_boundary) {
     state->learning.store(level == Level::kLearn, std::memory_order_relaxed);
     state->matching.store(wanted.rule.generation != 0, std::memory_order_relaxed);
     parts_.watch->Update();
+    parts_.masks->SetWish(watching, wanted.channel_period, wanted.channel_phase);
     parts_.ownership->SetReleaseWanted(level == Level::kReleased);
   }
   if (actions.close) parts_.borders->Close(nullptr);

@@ -20,6 +20,7 @@
 #include "injection/iterations/state.h"
 #include "injection/iterations/step_account.h"
 #include "injection/iterations/watch_switch.h"
+#include "injection/nccl/activation_masks.h"
 #include "injection/ring/writer.h"
 
 namespace seqpoint::inject {
@@ -39,6 +40,7 @@ class LevelSwitch {
     const Clock* clock;
     WakeWord* helper;
     injection::RingWriter* ring;
+    ActivationMasks* masks;
   };
   explicit LevelSwitch(const Parts& parts) : parts_(parts) {}
 

@@ -37,6 +37,8 @@
 #include "injection/iterations/state.h"
 #include "injection/iterations/step_account.h"
 #include "injection/iterations/watch_switch.h"
+#include "injection/nccl/activation_masks.h"
+#include "injection/nccl/communicators.h"
 #include "injection/process/helper.h"
 #include "injection/ring/writer.h"
 
@@ -82,11 +84,12 @@ struct Guest {
                      &launch_names, &cupti, &features}};
   ControlMirror control{&ring};
   LevelSwitch levels{{&state, &control, &token, &ownership, &window, &borders, &watch, &steps,
-                      &captures, &clock, &helper_wake, &ring}};
+                      &captures, &clock, &helper_wake, &ring, &g_activation_masks}};
   IterationEvents events{{&state, &window, &watch, &steps, &control, &token, &captures, &activity,
-                          &counters, &clock, &ring}};
+                          &counters, &clock, &ring, &g_activation_masks}};
   CallRouter router{{&state, &events, &window, &steps, &levels, &control, &token, &names,
                      &launch_names, &contexts, &captures, &counters.kernels(), &call_watch, &ring}};
+  Communicators communicators{&clock, &g_activation_masks, &ring, &features};
   Helper helper{&helper_wake};
   char socket_path[128] = {};
   pid_t owner = 0;

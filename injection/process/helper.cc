@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "injection/cupti/stand_down_requests.h"
+#include "injection/nccl/plugin_chain.h"
 #include "injection/process/guest.h"
 
 namespace seqpoint::inject {
@@ -71,6 +72,7 @@ void Helper::Loop() {
     TalkToDaemon(now_ns);
     guest->levels.Tick();
     guest->call_watch.Look();
+    if (g_plugin_chain.loaded()) g_plugin_chain.UpdateMask();
     TakeOrRelease(now_ns);
     if (guest->contexts.has_new()) {
       guest->ownership.AskDriver([guest] { guest->contexts.ReportNewDevices(); });
@@ -91,6 +93,7 @@ void Helper::Loop() {
       }
       guest->router.ReportCost(callback_ns_);
       guest->steps.Report();
+      guest->communicators.WriteOld();
       if (!guest->ownership.StillOurs()) next_take_ns_ = 0;
       guest->activity.Check(guest->events.timed_events());
       if (guest->names.overflows() != 0) {

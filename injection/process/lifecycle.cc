@@ -6,11 +6,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <unistd.h>
 
 #include <algorithm>
 
 #include "injection/base/identity.h"
+#include "injection/nccl/activation_masks.h"
 #include "injection/process/guest.h"
 #include "injection/process/nvtx.h"
 #include "injection/process/other_users.h"
@@ -40,6 +42,7 @@ using Library = CuptiOwnership::Library;
 
 constexpr char kCudaVariable[] = "CUDA_INJECTION64_PATH";
 constexpr char kNvtxVariable[] = "NVTX_INJECTION64_PATH";
+constexpr char kNcclVariable[] = "NCCL_PROFILER_PLUGIN";
 constexpr uint64_t kExitTimeoutNs = 1'000'000'000;
 
 bool g_disabled = false;     // SEQPOINT_DISABLE=1, or a forked child of a profiled process
@@ -77,6 +80,7 @@ void OnForkInChild() {
   // CUDA does not work in this child, the helper thread does not exist, locks may be held for ever.
   g_disabled = true;
   g_guest = nullptr;
+  g_activation_masks.ForgetInChild();
   ActivityBuffers::ForgetInChild();
   guest->helper.ForgetInChild();
   guest->ring.DisableInChild();
@@ -91,11 +95,12 @@ void OnExit(int status, void*) {
                            "the last records were not flushed: CUPTI did not answer within 1 s at "
                            "exit");
   }
+  guest->communicators.WriteAll();
   guest->ring.Close(status);
 }
 
 // Runs when the library is loaded, in every program that a preloading shell starts: nothing but
-// two variables and a handler.
+// three variables and a handler.
 __attribute__((constructor)) void OnLoad() {
   if (DisabledByUser()) {
     g_disabled = true;
@@ -104,6 +109,7 @@ __attribute__((constructor)) void OnLoad() {
   const char* path = OwnPath();
   SetUnlessSet(kCudaVariable, path);
   SetUnlessSet(kNvtxVariable, path);
+  SetUnlessSet(kNcclVariable, path);
   pthread_atfork(nullptr, nullptr, OnForkInChild);
   if (const char* tool = OtherTool(); tool != nullptr) {
     Log("CUDA_INJECTION64_PATH=%s belongs to another tool: this process is not profiled", tool);
@@ -179,6 +185,23 @@ void ReportNvtx(Guest* guest) {
   }
 }
 
+// Without a word about programs that use no NCCL: they have its variable as well.
+void ReportNccl(Guest* guest) {
+  const char* plugin = getenv(kNcclVariable);
+  const char* path = OwnPath();
+  if (plugin == nullptr || path == nullptr) return;
+  if (strstr(Basename(plugin), "seqpoint_inject") != nullptr || strcmp(plugin, path) == 0) return;
+  guest->features.Report(
+      Feature::kNccl, FeatureState::kIgnored, 0,
+      strcasecmp(plugin, "none") == 0
+          ? "NCCL loads no profiler plugin (NCCL_PROFILER_PLUGIN=%s): who waits "
+            "for whom in collectives is not seen; unset the variable"
+          : "NCCL's profiler plugin is another tool's (NCCL_PROFILER_PLUGIN=%s): "
+            "who waits for whom in collectives is not seen; start the program "
+            "with `seqpoint run`, which calls both",
+      plugin);
+}
+
 // Who began: the CUDA driver, or a framework adapter, in a program with or without a GPU.
 enum class Caller { kDriver, kAdapter, kAdapterWithoutGpu };
 
@@ -215,6 +238,7 @@ void Initialize(Caller caller) {
   guest->clock.Decide();
   SetUnlessSet(kNvtxVariable, OwnPath());
   ReportNvtx(guest);
+  ReportNccl(guest);
 
   guest->levels.Start();
   if (guest->ownership.has_library()) WatchOtherUsers(guest);

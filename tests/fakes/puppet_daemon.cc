@@ -131,6 +131,15 @@ void PuppetProcess::OnEvent(uint64_t number, abi::EventType type,
       stand_downs.push_back(
           {As<abi::StandDownEvent>(payload), TextBehind<abi::StandDownEvent>(payload)});
       break;
+    case abi::EventType::kCommunicator:
+      communicators.push_back(
+          {As<abi::CommunicatorEvent>(payload), TextBehind<abi::CommunicatorEvent>(payload)});
+      break;
+    case abi::EventType::kCollectiveKind: {
+      const auto event = As<abi::CollectiveKindEvent>(payload);
+      collective_kinds[event.kind] = {event, TextBehind<abi::CollectiveKindEvent>(payload)};
+      break;
+    }
     case abi::EventType::kConfig:
       configs.push_back({As<abi::ConfigEvent>(payload), TextBehind<abi::ConfigEvent>(payload)});
       break;

@@ -54,6 +54,16 @@ struct DeviceResult {
   std::string name;
 };
 
+struct CommunicatorResult {
+  abi::CommunicatorEvent event;
+  std::string name;
+};
+
+struct CollectiveKindResult {
+  abi::CollectiveKindEvent event;
+  std::string text;
+};
+
 struct StandDownResult {
   abi::StandDownEvent event;
   std::string holder;
@@ -90,6 +100,9 @@ class PuppetProcess : public ingest::RingSink {
   std::vector<DeviceResult> devices;
   std::vector<StandDownResult> stand_downs;
   std::vector<abi::CostEvent> costs;
+  std::vector<CommunicatorResult> communicators;
+  std::map<uint32_t, CollectiveKindResult> collective_kinds;
+  std::vector<abi::DataRecord> collectives;  // arrivals, too
   uint64_t calls_missing = 0;
   bool gone = false;
   ingest::RingStats stats;
@@ -102,6 +115,7 @@ class PuppetProcess : public ingest::RingSink {
   friend class PuppetDaemon;
   void OnEvent(uint64_t number, abi::EventType type, absl::Span<const uint8_t> payload) override;
   void OnData(absl::Span<const abi::DataRecord> records) override;
+  void OnCollectives(const abi::DataRecord& record) override { collectives.push_back(record); }
   void OnCallsMissing(uint64_t first, uint64_t count) override { calls_missing += count; }
   void Poll(uint64_t now_ns);
 

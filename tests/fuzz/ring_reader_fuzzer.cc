@@ -50,6 +50,16 @@ class CheckingSink : public RingSink {
     }
     records += batch.size();
   }
+  void OnCollectives(const abi::DataRecord& record) override {
+    if (record.type == static_cast<uint16_t>(abi::DataType::kArrivals)) {
+      Require(record.arrivals.communicator != 0);
+      Require(record.arrivals.count > 0 && record.arrivals.count <= abi::kArrivalsPerRecord);
+    } else {
+      Require(record.type == static_cast<uint16_t>(abi::DataType::kCollective));
+      Require(record.collective.gpu_start_ns <= record.collective.gpu_end_ns);
+    }
+    ++records;
+  }
   void OnCallsMissing(uint64_t first, uint64_t count) override {
     Require(first == next_call && count > 0);
     next_call += count;

@@ -47,10 +47,11 @@ struct IterationParts {
   Handover handover{{&state, &window, &borders, &watch, &steps, &captures, &activity, &counters,
                      &launch_names, &cupti, &features}};
   ControlMirror control{writer};
+  ActivationMasks masks;
   LevelSwitch levels{{&state, &control, &token, &ownership, &window, &borders, &watch, &steps,
-                      &captures, &clock, &helper, writer}};
+                      &captures, &clock, &helper, writer, &masks}};
   IterationEvents events{{&state, &window, &watch, &steps, &control, &token, &captures, &activity,
-                          &counters, &clock, writer}};
+                          &counters, &clock, writer, &masks}};
   CallRouter router{{&state, &events, &window, &steps, &levels, &control, &token, &names,
                      &launch_names, &contexts, &captures, &counters.kernels(), &call_watch,
                      writer}};

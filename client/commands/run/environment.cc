@@ -80,6 +80,38 @@ bool CallsTheLibrary(const std::vector<std::string>& command) {
   return false;
 }
 
+namespace {
+
+// The library is NCCL's profiler plugin, too. A plugin of the user's is called by it.
+void AddNcclPlugin(const std::string& library,
+                   std::vector<std::pair<std::string, std::string>>* own,
+                   std::vector<std::string>* warnings) {
+  constexpr char kVariable[] = "NCCL_PROFILER_PLUGIN";
+  constexpr size_t kLongestName = 254;  // NCCL cuts a longer one
+  constexpr char kNotSeen[] = ": who waits for whom in collectives is not seen";
+  if (library.empty()) return;
+  const char* value = getenv(kVariable);
+  const std::string theirs = value == nullptr ? "" : value;
+  if (library.size() > kLongestName) {
+    warnings->push_back(absl::StrCat("NCCL loads no plugin whose path has ", library.size(),
+                                     " bytes (", kLongestName, " at most)", kNotSeen,
+                                     "; set SEQPOINT_LIBRARY to a shorter link"));
+  } else if (absl::EqualsIgnoreCase(theirs, "none")) {
+    warnings->push_back(
+        absl::StrCat(kVariable, "=", theirs, " keeps NCCL from loading a plugin", kNotSeen));
+  } else if (!theirs.empty() && absl::StartsWithIgnoreCase("STATIC_PLUGIN", theirs)) {
+    warnings->push_back(absl::StrCat(kVariable, "=", theirs,
+                                     " makes the program its own plugin and stays", kNotSeen));
+  } else {
+    const bool ours =
+        std::filesystem::path(theirs).filename() == std::filesystem::path(library).filename();
+    if (!theirs.empty() && !ours) own->emplace_back("SEQPOINT_NCCL_PLUGIN", theirs);
+    own->emplace_back(kVariable, library);
+  }
+}
+
+}  // namespace
+
 std::vector<std::string> ChildEnvironment(const std::string& library, bool preload,
                                           const std::string& adapter, const std::string& directory,
                                           const std::string& job, const std::string& run_id,
@@ -115,6 +147,7 @@ std::vector<std::string> ChildEnvironment(const std::string& library, bool prelo
       }
     }
   }
+  AddNcclPlugin(library, &own, warnings);
   if (!adapter.empty()) {
     own.emplace_back("SEQPOINT_ADAPTER", adapter);  // for seqpoint.pth
     const char* path = getenv("PYTHONPATH");

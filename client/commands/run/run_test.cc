@@ -168,6 +168,33 @@ TEST(RunTest, AnotherProfilerKeepsItsPlace) {
   unsetenv("LD_PRELOAD");
 }
 
+TEST(RunTest, TheUsersNcclPluginIsCalledByOurs) {
+  unsetenv("CUDA_INJECTION64_PATH");
+  const auto with = [](const char* plugin, std::vector<std::string>* warnings) {
+    plugin == nullptr ? unsetenv("NCCL_PROFILER_PLUGIN")
+                      : setenv("NCCL_PROFILER_PLUGIN", plugin, 1);
+    const auto environment =
+        ChildEnvironment("/lib/ours.so", false, "", "", "job", "run", warnings);
+    unsetenv("NCCL_PROFILER_PLUGIN");
+    return environment;
+  };
+  const auto named = Contains(::testing::StartsWith("SEQPOINT_NCCL_PLUGIN="));
+  std::vector<std::string> warnings;
+  for (const char* none : {static_cast<const char*>(nullptr), "", "/lib/ours.so"}) {
+    EXPECT_THAT(with(none, &warnings),
+                AllOf(Contains("NCCL_PROFILER_PLUGIN=/lib/ours.so"), Not(named)));
+  }
+  EXPECT_THAT(with("inspector", &warnings), AllOf(Contains("NCCL_PROFILER_PLUGIN=/lib/ours.so"),
+                                                  Contains("SEQPOINT_NCCL_PLUGIN=inspector")));
+  EXPECT_THAT(warnings, ::testing::IsEmpty());
+  for (const char* left : {"none", "NONE", "STATIC_PLUGIN", "static"}) {
+    warnings.clear();
+    EXPECT_THAT(with(left, &warnings),
+                AllOf(Contains(absl::StrCat("NCCL_PROFILER_PLUGIN=", left)), Not(named)));
+    EXPECT_THAT(warnings, ::testing::ElementsAre(HasSubstr("is not seen")));
+  }
+}
+
 TEST(RunTest, ALibraryThatLdPreloadCannotNameIsLeftOutThereAndSaid) {
   unsetenv("LD_PRELOAD");
   unsetenv("CUDA_INJECTION64_PATH");
