@@ -5,6 +5,8 @@
 //   BM_CallbackMark       a launch at level mark that the rule watches and that matches nothing
 //   BM_Boundary           a batch copy that begins an iteration: step, boundary, decision, clock
 //   BM_NvtxNotWatched     an NVTX push nobody wants
+//   BM_NcclCollective     all calls of NCCL 2.30 for a lone collective at level mark
+//   BM_NcclChannels/N     the same with kernel channels on, N channels, all on one thread
 //   BM_ExecWithoutCuda    exec of a program without CUDA, with and without the library preloaded,
 //                         in turn, 1,000 times each; medians and their difference
 #include <benchmark/benchmark.h>
@@ -18,6 +20,8 @@
 #include <string>
 #include <vector>
 
+#include "injection/nccl/plugin.h"
+#include "injection/nccl/profiler_abi.h"
 #include "injection/process/guest.h"
 
 extern char** environ;
@@ -180,6 +184,85 @@ void BM_NvtxNotWatched(benchmark::State& state) {
   for (auto _ : state) benchmark::DoNotOptimize(guest->state.Watches(abi::Op::kNvtxPush));
 }
 BENCHMARK(BM_NvtxNotWatched);
+
+// NCCL 2.30, as it calls a plugin for one AllReduce outside a group.
+class NcclCalls {
+ public:
+  NcclCalls() { plugin_->init(&context_, 0xABC, &mask_, "world", 1, 8, 0, nullptr); }
+  ~NcclCalls() { plugin_->finalize(context_); }
+
+  void AllReduce(uint8_t channels) {
+    nccl::EventV6 event{};
+    void *group_api = nullptr, *api = nullptr, *group = nullptr, *collective = nullptr;
+    event.type = nccl::kGroupApi;
+    plugin_->start_event(context_, &group_api, &event);
+    if (group_api != nullptr) abort();  // its states and its stop are not called
+    event = {};
+    event.type = nccl::kCollectiveApi;
+    event.parent = group_api;
+    event.collective_api = {"AllReduce", 1 << 20, "ncclFloat32", 0, nullptr, false};
+    plugin_->start_event(context_, &api, &event);
+    if (api != nullptr) plugin_->stop_event(api);
+    event = {};
+    event.type = nccl::kGroup;
+    plugin_->start_event(context_, &group, &event);
+    event = {};
+    event.type = nccl::kCollective;
+    event.parent = api;
+    event.collective = {sequence_++,   "AllReduce", nullptr, nullptr, 1 << 20,  0,
+                        "ncclFloat32", channels,    16,      "RING",  "SIMPLE", group};
+    plugin_->start_event(context_, &collective, &event);
+    if (collective != nullptr) plugin_->stop_event(collective);
+    if (group != nullptr) plugin_->stop_event(group);
+    if ((mask_ & nccl::kKernelChannel) != 0) Channels(collective, channels);
+  }
+
+ private:
+  void Channels(void* parent, uint8_t channels) {
+    void* handles[256];
+    for (uint8_t channel = 0; channel < channels; ++channel) {
+      nccl::EventV6 event{};
+      event.type = nccl::kKernelChannel;
+      event.parent = parent;
+      event.kernel_channel = {channel, 1000};
+      plugin_->start_event(context_, &handles[channel], &event);
+    }
+    for (uint8_t channel = 0; channel < channels; ++channel) {
+      if (handles[channel] == nullptr) continue;
+      nccl::StateArgsV4 args{};
+      args.kernel_channel.gpu_time_ns = 2000;
+      plugin_->record_event_state(handles[channel], nccl::kKernelChannelStop, &args);
+      plugin_->stop_event(handles[channel]);
+    }
+  }
+
+  const nccl::PluginV6* const plugin_ = static_cast<const nccl::PluginV6*>(NcclPluginTable(6));
+  void* context_ = nullptr;
+  int mask_ = 0;
+  uint64_t sequence_ = 0;
+};
+
+void RunNccl(benchmark::State& state, uint32_t channel_period, uint8_t channels) {
+  Guest* guest = StartGuest();
+  g_activation_masks.SetWish(true, channel_period, 0);
+  NcclCalls calls;
+  uint64_t n = 0;
+  for (auto _ : state) {
+    calls.AllReduce(channels);
+    if ((++n & 1023) == 0) {
+      state.PauseTiming();
+      EmptyRing(guest);
+      state.ResumeTiming();
+    }
+  }
+  if (guest->ring.header()->data_dropped != 0) state.SkipWithError("records were dropped");
+}
+void BM_NcclCollective(benchmark::State& state) { RunNccl(state, 0, 16); }
+BENCHMARK(BM_NcclCollective)->MinTime(1);
+void BM_NcclChannels(benchmark::State& state) {
+  RunNccl(state, 1, static_cast<uint8_t>(state.range(0)));
+}
+BENCHMARK(BM_NcclChannels)->Arg(1)->Arg(16)->MinTime(1);
 
 uint64_t ExecNs(char* const* environment) {
   char program[] = "/bin/true";

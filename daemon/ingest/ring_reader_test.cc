@@ -610,6 +610,45 @@ TEST_F(HostileRingTest, UnknownRecordTypesAreRejectedOneByOne) {
   EXPECT_EQ(reader_->stats().rejected, 2u);
 }
 
+TEST_F(HostileRingTest, RecordsOfCollectivesThatMakeNoSenseAreRejected) {
+  injection::ThreadChunk chunk = {};
+  abi::DataRecord good = {};
+  good.arrivals = {.type = static_cast<uint16_t>(abi::DataType::kArrivals),
+                   .communicator = 1,
+                   .count = 3,
+                   .base_ns = 1000,
+                   .delay_ns = {0, 5, 5}};
+  abi::DataRecord times = {};
+  times.collective = {.type = static_cast<uint16_t>(abi::DataType::kCollective),
+                      .communicator = 1,
+                      .channels = 2,
+                      .gpu_start_ns = 10,
+                      .gpu_end_ns = 20};
+  uint64_t bad = 0;
+  const auto write_bad = [&](abi::DataRecord record, const auto& spoil) {
+    spoil(record);
+    ring_.WriteData(record, &chunk);
+    ++bad;
+  };
+  ring_.WriteData(good, &chunk);
+  write_bad(good, [](abi::DataRecord& r) { r.arrivals.communicator = 0; });
+  write_bad(good, [](abi::DataRecord& r) { r.arrivals.count = 0; });
+  write_bad(good, [](abi::DataRecord& r) { r.arrivals.count = 5; });
+  write_bad(good, [](abi::DataRecord& r) { r.arrivals.delay_ns[2] = 4; });
+  write_bad(good, [](abi::DataRecord& r) { r.arrivals.base_ns = UINT64_MAX - 4; });
+  ring_.WriteData(times, &chunk);
+  write_bad(times, [](abi::DataRecord& r) { r.collective.communicator = 0; });
+  write_bad(times, [](abi::DataRecord& r) { r.collective.channels = 0; });
+  write_bad(times, [](abi::DataRecord& r) { r.collective.gpu_start_ns = 21; });
+  ring_.WriteData(MakeKernel(7), &chunk);
+  EXPECT_EQ(Poll().records, 3u);
+  EXPECT_EQ(reader_->stats().rejected, bad);
+  ASSERT_EQ(sink_.collectives.size(), 2u);
+  EXPECT_EQ(memcmp(&sink_.collectives[0], &good, sizeof good), 0);
+  EXPECT_EQ(memcmp(&sink_.collectives[1], &times, sizeof times), 0);
+  EXPECT_THAT(sink_.kernels, ElementsAre(7)) << "they are not in OnData";
+}
+
 TEST_F(HostileRingTest, ChunksThatBreakTheirRulesAreLeftAlone) {
   const auto expect_rejected = [&](auto spoil) {
     ring_.Destroy();

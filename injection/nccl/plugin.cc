@@ -212,6 +212,12 @@ void* Record(void* context, const typename V::Event& event) {
   }
 }
 
+// Operations, and what may be their parents.
+bool IsRemembered(uint64_t type) {
+  return (type & (nccl::kGroup | nccl::kCollective | nccl::kPointToPoint | nccl::kCollectiveApi |
+                  nccl::kPointToPointApi | nccl::kKernelChannel)) != 0;
+}
+
 void* NotOurs(void* handle) { return IsOurs(handle) ? nullptr : handle; }
 
 // The user's plugin gets the event with its own handles. `ours`: our handle, which NCCL gets where
@@ -222,7 +228,8 @@ Result StartTheirs(void* context, void** handle, const typename V::Event& event,
   void* const before = NotOurs(*handle);
   *handle = ours != nullptr ? ours : before;
   void* own_context = nullptr;
-  if (!g_plugin_chain.Shows(event.type, event.parent) ||
+  const int mask = g_plugin_chain.MaskFor(event.type, event.parent);
+  if (!g_plugin_chain.Shows(event.type, event.parent, mask) ||
       !g_plugin_chain.ContextOf(context, &own_context)) {
     return kSuccess;
   }
@@ -240,7 +247,7 @@ Result StartTheirs(void* context, void** handle, const typename V::Event& event,
   g_plugin_chain.UpdateMask();
   *handle = theirs != nullptr ? theirs : ours;
   if (theirs == nullptr) return result;
-  if (ours != nullptr && event.type != nccl::kGroup) g_plugin_chain.Remember(theirs, ours);
+  if (IsRemembered(event.type)) g_plugin_chain.Remember(theirs, ours, mask);
   return result;
 }
 

@@ -74,7 +74,8 @@ void PluginChain::Load(int newest) {
   }
   dlerror();  // NCCL asks for its own errors
   if (!any) {
-    snprintf(error_, sizeof(error_), "%.180s has no version of the interface that NCCL knows", name_);
+    snprintf(error_, sizeof(error_), "%.180s has no version of the interface that NCCL knows",
+             name_);
     dlclose(library_);
     library_ = nullptr;
   }
@@ -140,8 +141,18 @@ bool PluginChain::ContextOf(void* context, void** own) const {
   return true;
 }
 
-bool PluginChain::Shows(uint64_t type, const void* parent) const {
-  const auto mask = static_cast<uint64_t>(__atomic_load_n(&mask_, __ATOMIC_RELAXED));
+int PluginChain::MaskFor(uint64_t type, const void* parent) {
+  if (parent != nullptr &&
+      (type == nccl::kCollective || type == nccl::kPointToPoint || type == nccl::kKernelChannel)) {
+    LockGuard guard(&lock_);
+    const Pair& pair = *PlaceOf(pairs_, parent);
+    if (pair.handle == parent) return pair.mask;
+  }
+  return __atomic_load_n(&mask_, __ATOMIC_RELAXED);
+}
+
+bool PluginChain::Shows(uint64_t type, const void* parent, int bits) const {
+  const auto mask = static_cast<uint64_t>(bits);
   const bool first = newest_ <= 2;
   switch (type) {
     case nccl::kGroup:
@@ -171,9 +182,9 @@ PluginChain::Pair* PluginChain::PlaceOf(Pair* pairs, const void* handle) {
   return pairs + (mixed >> (64 - 12));
 }
 
-void PluginChain::Remember(const void* handle, void* ours) {
+void PluginChain::Remember(const void* handle, void* ours, int mask) {
   LockGuard guard(&lock_);
-  *PlaceOf(pairs_, handle) = {handle, ours};
+  *PlaceOf(pairs_, handle) = {handle, ours, mask};
 }
 
 NcclHandle PluginChain::Recall(const void* handle) {

@@ -50,11 +50,15 @@ class PluginChain {
 
   // Its own context. False: it does not know the communicator.
   bool ContextOf(void* context, void** own) const;
-  // Would NCCL tell it of an event of this type (nccl::EventType)? `parent`: the descriptor's.
-  bool Shows(uint64_t type, const void* parent) const;
+  // The mask that NCCL goes by for an event of this type (nccl::EventType): for an operation and
+  // its channels the one that held when the program called it. `parent`: the descriptor's.
+  int MaskFor(uint64_t type, const void* parent);
+  // Would NCCL tell it of such an event, by this mask?
+  bool Shows(uint64_t type, const void* parent, int mask) const;
 
-  // Which of our handles belongs to one of its, as far as it is remembered.
-  void Remember(const void* handle, void* ours);
+  // What belongs to one of its handles, as far as it is remembered: our handle, which may be null,
+  // and the mask.
+  void Remember(const void* handle, void* ours, int mask);
   NcclHandle Recall(const void* handle);
 
  private:
@@ -62,6 +66,7 @@ class PluginChain {
   struct Pair {
     const void* handle;
     void* ours;
+    int mask;
   };
   struct Context {
     void* own;

@@ -193,6 +193,10 @@ class Session {
         record.type = input.Take<uint8_t>() % 12;
         record.call.op = input.Take<uint8_t>() % 24;
         record.call.sequence = input.Take<uint8_t>();
+        if (record.type >= static_cast<uint16_t>(abi::DataType::kArrivals)) {
+          // All that is checked of NCCL's records: numbers, and the times at their ends.
+          for (size_t i = 2; i < 40; i += 3) record.bytes[i] = input.Take<uint8_t>() % 8;
+        }
         memcpy(memory_ + Header().chunks_offset + at * sizeof record, &record, sizeof record);
         Header().call_sequence = std::max(Header().call_sequence, record.call.sequence + 1);
         break;
@@ -202,7 +206,7 @@ class Session {
         abi::LaneSlot slot = {};
         slot.stamp = position;
         slot.number = Header().lane_number++;
-        slot.type = input.Take<uint8_t>() % 16;
+        slot.type = input.Take<uint8_t>() % 25;
         slot.payload_bytes = input.Take<uint16_t>() % 300;
         slot.slots = static_cast<uint16_t>(abi::EventSlots(slot.payload_bytes));
         const uint8_t spoil = input.Take<uint8_t>();

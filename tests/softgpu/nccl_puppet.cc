@@ -8,6 +8,7 @@
 
 #include <cuda.h>
 #include <cupti.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -146,6 +147,11 @@ class Puppet {
       while (lines() < a) usleep(1000);
     } else if (name == "sleep") {
       usleep(static_cast<useconds_t>(a) * 1000);
+    } else if (name == "fork") {  // the child ends at once
+      fflush(nullptr);
+      const pid_t child = fork();
+      if (child == 0) exit(0);
+      waitpid(child, nullptr, 0);
     } else if (name == "stream") {
       comm_stream_ = a == 0 ? communication_ : second_;
     } else if (name == "cupti") {

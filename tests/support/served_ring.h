@@ -64,6 +64,7 @@ class CollectingSink : public RingSink {
       }
     }
   }
+  void OnCollectives(const abi::DataRecord& record) override { collectives.push_back(record); }
   void OnCallsMissing(uint64_t first, uint64_t count) override {
     missing.emplace_back(first, count);
   }
@@ -73,6 +74,7 @@ class CollectingSink : public RingSink {
   std::vector<std::string> names;
   std::vector<uint64_t> calls;
   std::vector<uint64_t> kernels;
+  std::vector<abi::DataRecord> collectives;
   std::vector<std::pair<uint64_t, uint64_t>> missing;
 };
 

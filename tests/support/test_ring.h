@@ -42,6 +42,11 @@ class TestRing : public ingest::RingSink {
     Read();
     return calls_;
   }
+  // Records of NCCL's operations so far.
+  const std::vector<abi::DataRecord>& Collectives() {
+    Read();
+    return collectives_;
+  }
   // As the daemon does.
   void Write(const abi::Control& control) {
     ingest::ControlWriter(reader_->control_block()).Write(control);
@@ -64,11 +69,13 @@ class TestRing : public ingest::RingSink {
       if (record.type == static_cast<uint16_t>(abi::DataType::kCall)) calls_.push_back(record.call);
     }
   }
+  void OnCollectives(const abi::DataRecord& record) override { collectives_.push_back(record); }
   void OnCallsMissing(uint64_t, uint64_t) override {}
 
   std::unique_ptr<ingest::RingReader> reader_;
   std::vector<std::pair<abi::EventType, std::vector<uint8_t>>> events_;
   std::vector<abi::CallRecord> calls_;
+  std::vector<abi::DataRecord> collectives_;
 };
 
 }  // namespace seqpoint
