@@ -214,8 +214,8 @@ void* Record(void* context, const typename V::Event& event) {
 
 // Operations, and what may be their parents.
 bool IsRemembered(uint64_t type) {
-  return (type & (nccl::kGroup | nccl::kCollective | nccl::kPointToPoint | nccl::kCollectiveApi |
-                  nccl::kPointToPointApi | nccl::kKernelChannel)) != 0;
+  return (type & (nccl::kGroup | nccl::kGroupApi | nccl::kCollective | nccl::kPointToPoint |
+                  nccl::kCollectiveApi | nccl::kPointToPointApi | nccl::kKernelChannel)) != 0;
 }
 
 void* NotOurs(void* handle) { return IsOurs(handle) ? nullptr : handle; }

@@ -142,11 +142,17 @@ bool PluginChain::ContextOf(void* context, void** own) const {
 }
 
 int PluginChain::MaskFor(uint64_t type, const void* parent) {
-  if (parent != nullptr &&
-      (type == nccl::kCollective || type == nccl::kPointToPoint || type == nccl::kKernelChannel)) {
+  // NCCL looks at its mask when it starts the event of the group's first call, and again in each
+  // further call.
+  const bool is_call = type == nccl::kCollectiveApi || type == nccl::kPointToPointApi;
+  if (parent != nullptr && (is_call || type == nccl::kCollective || type == nccl::kPointToPoint ||
+                            type == nccl::kKernelChannel)) {
     LockGuard guard(&lock_);
-    const Pair& pair = *PlaceOf(pairs_, parent);
-    if (pair.handle == parent) return pair.mask;
+    Pair* pair = PlaceOf(pairs_, parent);
+    if (pair->handle == parent && !pair->used) {
+      pair->used = is_call;
+      return pair->mask;
+    }
   }
   return __atomic_load_n(&mask_, __ATOMIC_RELAXED);
 }
@@ -184,7 +190,7 @@ PluginChain::Pair* PluginChain::PlaceOf(Pair* pairs, const void* handle) {
 
 void PluginChain::Remember(const void* handle, void* ours, int mask) {
   LockGuard guard(&lock_);
-  *PlaceOf(pairs_, handle) = {handle, ours, mask};
+  *PlaceOf(pairs_, handle) = {handle, ours, mask, false};
 }
 
 NcclHandle PluginChain::Recall(const void* handle) {

@@ -67,6 +67,7 @@ class PluginChain {
     const void* handle;
     void* ours;
     int mask;
+    bool used;  // the event of a group: its first call is over
   };
   struct Context {
     void* own;
