@@ -611,6 +611,7 @@ TEST_F(HostileRingTest, UnknownRecordTypesAreRejectedOneByOne) {
 }
 
 TEST_F(HostileRingTest, RecordsOfCollectivesThatMakeNoSenseAreRejected) {
+  Create({});
   injection::ThreadChunk chunk = {};
   abi::DataRecord good = {};
   good.arrivals = {.type = static_cast<uint16_t>(abi::DataType::kArrivals),
