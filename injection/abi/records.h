@@ -150,8 +150,8 @@ struct ArrivalsRecord {
   uint64_t base_ns;      // of the first one
   uint64_t iteration;    // the open one
   uint32_t delay_ns[4];  // after base_ns; never shrinks
-  uint32_t sequence[4];  // of a collective: NCCL's number, per function of the communicator.
-                         // Of a send or receive: number among those of the communicator
+  uint32_t sequence[4];  // of a collective: NCCL's number, per function of the communicator;
+                         // for a send or receive: its number among those of the communicator
   uint16_t kind[4];      // CollectiveKindEvent::kind; 0: the table was full
 };
 inline constexpr uint32_t kArrivalsPerRecord = 4;
@@ -460,7 +460,7 @@ struct CommunicatorEvent {
   // char name[length];
 };
 
-// What operations of NCCL have in common gets a dense id, from 1, when the process first meets it.
+// A kind of operations of NCCL gets a dense id, from 1, when the process first meets it.
 // The event comes before the first record with this id.
 struct CollectiveKindEvent {
   uint32_t kind;

@@ -1,4 +1,4 @@
-// Gives what operations have in common (function, datatype, size, algorithm, protocol, peer) a
+// Gives each kind of operations (function, datatype, size, algorithm, protocol, peer) a
 // dense id, and tells the daemon each kind once, before its first use.
 //
 // A kind is looked up by the addresses of its texts, so nothing is compared but numbers. Entries

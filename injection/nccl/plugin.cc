@@ -108,11 +108,11 @@ Result Init(void** context, int* mask, const Communicator& c) {
   if (guest != nullptr) {
     const CommunicatorId id = {c.name, c.hash, c.rank, c.ranks, c.nodes};
     slot = guest->communicators.Open(id, V::kVersion);
-    ReportReady(guest, V::kVersion);
   }
+  // Once, so that it hides no failure that comes later.
+  if (g_plugin_chain.Retain() && guest != nullptr) ReportReady(guest, V::kVersion);
   *context = NcclHandle{NcclHandle::Kind::kContext, slot, 0}.Pack();
   *MaskOf(slot) = mask;
-  g_plugin_chain.Retain();
   if (g_plugin_chain.loaded()) {
     void* theirs = nullptr;
     errno = saved_errno;

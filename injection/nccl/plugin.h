@@ -1,6 +1,5 @@
-// What every version of NCCL's profiler interface does, in terms of its structs: records the
-// operations, and hands the calls on to the user's plugin where there is one. No function gives
-// NCCL an error.
+// All versions of NCCL's profiler interface, over one implementation: it records the operations,
+// and hands the calls on to the user's plugin where there is one. No function gives NCCL an error.
 //
 // Threading: any thread, as NCCL calls. Ownership: uses the guest, as long as there is one.
 #ifndef SEQPOINT_INJECTION_NCCL_PLUGIN_H_

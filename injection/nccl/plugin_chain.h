@@ -44,8 +44,8 @@ class PluginChain {
 
   void BeginCommunicator(uint16_t slot, void* context, bool failed);
   void EndCommunicator(uint16_t slot);
-  // One communicator more, or less. Unloads after the last one.
-  void Retain() { users_.fetch_add(1, std::memory_order_relaxed); }
+  // One communicator more, or less. True: it is the first one. Unloads after the last one.
+  bool Retain() { return users_.fetch_add(1, std::memory_order_relaxed) == 0; }
   void Release();
 
   // Its own context. False: it does not know the communicator.
@@ -56,8 +56,8 @@ class PluginChain {
   // Would NCCL tell it of such an event, by this mask?
   bool Shows(uint64_t type, const void* parent, int mask) const;
 
-  // What belongs to one of its handles, as far as it is remembered: our handle, which may be null,
-  // and the mask.
+  // Remembers what belongs to one of its handles: our handle, which may be null, and the mask. The
+  // latest 4,096 handles or fewer are known.
   void Remember(const void* handle, void* ours, int mask);
   NcclHandle Recall(const void* handle);
 

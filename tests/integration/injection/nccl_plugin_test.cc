@@ -259,7 +259,7 @@ TEST_P(Versions, EveryOperationArrivesOnceAndInOrder) {
   }
 }
 
-// What a plugin of the user's sees, with and without ours in front.
+// A plugin of the user's, with and without ours in front.
 TEST_P(Versions, AUsersPluginSeesWhatItSeesAlone) {
   const int version = GetParam();
   const Strings steps = {"init_named",    "compute:1000",     "allreduce:1000",
