@@ -20,7 +20,8 @@ set(guest_sources ${call_path}
   cupti/stand_down_requests.cc cupti/switch_token.cc
   iterations/control_mirror.cc iterations/handover.cc iterations/level_switch.cc iterations/measurement_borders.cc
   iterations/op_sets.cc iterations/step_account.cc iterations/watch_switch.cc
-  nccl/activation_masks.cc nccl/channel_times.cc nccl/communicators.cc nccl/kinds.cc nccl/plugin.cc nccl/plugin_chain.cc
+  nccl/activation_masks.cc nccl/channel_times.cc nccl/communicator_table.cc
+  nccl/communicators.cc nccl/kinds.cc nccl/plugin.cc nccl/plugin_chain.cc
   process/api.cc process/guest.cc process/helper.cc process/nvtx.cc process/other_users.cc
   process/own_memory.cc process/redirect.cc process/stand_down.cc
   ring/connection.cc ring/writer.cc)

@@ -9,98 +9,96 @@ constexpr uint64_t kExitPatienceNs = 100'000'000;
 
 }  // namespace
 
-uint16_t Communicators::Open(const CommunicatorId& id, int version) {
-  LockGuard guard(&lock_);
-  if (opened_ == UINT16_MAX) {
-    features_->Report(abi::Feature::kNccl, abi::FeatureState::kFailed, 0,
-                      "the program has created 65,535 communicators: later ones are not recorded");
-    return NcclHandle::kNoSlot;
+void* Communicators::OnOperation(const NcclHandle& handle, const Operation& operation) {
+  if (!parts_.ring->active()) return nullptr;
+  const CommunicatorTable::Entry* known = parts_.table->Find(handle);
+  if (known == nullptr || handle.number > UINT16_MAX) {
+    ReportNoRoom(handle);
+    return nullptr;
   }
-  for (uint16_t slot = 0; slot < kAtATime; ++slot) {
-    Communicator& communicator = table_[slot];
-    LockGuard own(&communicator.lock);
-    if (communicator.id != 0) continue;
-    communicator.id = static_cast<uint16_t>(++opened_);
-    communicator.announced = false;
-    communicator.version = version;
-    communicator.transfers = 0;
-    Identify(id, &communicator);
-    return slot;
+  Arrival arrival = {parts_.masks->iteration(), parts_.clock->NowNs(),
+                     static_cast<uint32_t>(operation.sequence), kinds_.IdOf(operation)};
+  Communicator& communicator = recorded_[handle.slot];
+  LockGuard guard(&communicator.lock);
+  if (!Begin(handle.number, &communicator)) return nullptr;
+  const auto id = static_cast<uint16_t>(handle.number);
+  if (!communicator.announced) {
+    const bool told_here = operation.communicator.rank >= 0;
+    Announce(told_here ? operation.communicator : known->id, known->version, &communicator);
   }
-  features_->Report(abi::Feature::kNccl, abi::FeatureState::kFailed, 0,
-                    "the program has more than %d communicators at a time: further ones are not "
-                    "recorded",
-                    kAtATime);
-  return NcclHandle::kNoSlot;
+  if (operation.is_transfer()) arrival.sequence = communicator.transfers++;
+  if (!communicator.open.Add(id, arrival)) {
+    Write(&communicator);
+    communicator.open.Add(id, arrival);
+  }
+  if (communicator.open.full()) Write(&communicator);
+  if (!parts_.masks->channels_on() || operation.channels == 0) return nullptr;
+  return channels_.Await(id, arrival, operation.channels);
 }
 
-void Communicators::Close(uint16_t slot) {
-  if (slot >= kAtATime) return;
-  LockGuard guard(&lock_);
-  Communicator& communicator = table_[slot];
-  LockGuard own(&communicator.lock);
-  Write(&communicator);
-  communicator.id = 0;
+// The place may have had another communicator. False: it has a later one.
+bool Communicators::Begin(uint32_t number, Communicator* communicator) {
+  if (communicator->number == number) return true;
+  if (communicator->number > number) return false;
+  Write(communicator);
+  communicator->number = number;
+  communicator->announced = false;
+  communicator->transfers = 0;
+  return true;
 }
 
-void Communicators::Identify(const CommunicatorId& id, Communicator* communicator) {
-  communicator->about = id;
-  const size_t length = id.name == nullptr ? 0 : strnlen(id.name, sizeof(communicator->name) - 1);
-  if (length != 0) memcpy(communicator->name, id.name, length);
-  communicator->name[length] = '\0';
-}
-
-void Communicators::Announce(Communicator* communicator) {
-  const CommunicatorId& about = communicator->about;
-  const size_t length = strlen(communicator->name);
-  const abi::CommunicatorEvent event = {.communicator = communicator->id,
-                                        .rank = about.rank,
-                                        .ranks = about.ranks,
-                                        .nodes = about.nodes,
-                                        .hash = about.hash,
-                                        .version = static_cast<uint32_t>(communicator->version),
+void Communicators::Announce(const CommunicatorId& id, int version, Communicator* communicator) {
+  const size_t length =
+      id.name == nullptr ? 0 : strnlen(id.name, sizeof(CommunicatorTable::Entry::name) - 1);
+  const abi::CommunicatorEvent event = {.communicator = communicator->number,
+                                        .rank = id.rank,
+                                        .ranks = id.ranks,
+                                        .nodes = id.nodes,
+                                        .hash = id.hash,
+                                        .version = static_cast<uint32_t>(version),
                                         .length = static_cast<uint32_t>(length)};
   // Where the lane is full, the next operation tries again.
-  communicator->announced = ring_->WriteEvent(abi::EventType::kCommunicator, &event, sizeof(event),
-                                              communicator->name, length);
+  communicator->announced = parts_.ring->WriteEvent(abi::EventType::kCommunicator, &event,
+                                                    sizeof(event), id.name, length);
+}
+
+void Communicators::ReportNoRoom(const NcclHandle& handle) {
+  const bool full = handle.slot == NcclHandle::kNoSlot;
+  if ((!full && handle.number <= UINT16_MAX) || reported_.exchange(true)) return;
+  if (full) {
+    parts_.features->Report(abi::Feature::kNccl, abi::FeatureState::kFailed, 0,
+                            "the program has more than %d communicators at a time: further ones "
+                            "are not recorded",
+                            kAtATime);
+  } else {
+    parts_.features->Report(abi::Feature::kNccl, abi::FeatureState::kFailed, 0,
+                            "the program has created 65,535 communicators: later ones are not "
+                            "recorded");
+  }
 }
 
 void Communicators::Write(Communicator* communicator) {
   if (communicator->open.empty()) return;
-  ring_->WriteData(communicator->open.record());
+  parts_.ring->WriteData(communicator->open.record());
   communicator->open.Clear();
 }
 
-void* Communicators::OnOperation(uint16_t slot, const Operation& operation) {
-  if (slot >= kAtATime || !ring_->active()) return nullptr;
-  Arrival arrival = {masks_->iteration(), clock_->NowNs(),
-                     static_cast<uint32_t>(operation.sequence), kinds_.IdOf(operation)};
-  Communicator& communicator = table_[slot];
+void Communicators::Flush(const NcclHandle& handle) {
+  if (handle.slot >= kAtATime) return;
+  Communicator& communicator = recorded_[handle.slot];
   LockGuard guard(&communicator.lock);
-  if (communicator.id == 0) return nullptr;
-  if (!communicator.announced) {
-    if (operation.communicator.rank >= 0) Identify(operation.communicator, &communicator);
-    Announce(&communicator);
-  }
-  if (operation.is_transfer()) arrival.sequence = communicator.transfers++;
-  if (!communicator.open.Add(communicator.id, arrival)) {
-    Write(&communicator);
-    communicator.open.Add(communicator.id, arrival);
-  }
-  if (communicator.open.full()) Write(&communicator);
-  if (!masks_->channels_on() || operation.channels == 0) return nullptr;
-  return channels_.Await(communicator.id, arrival, operation.channels);
+  Write(&communicator);
 }
 
 void Communicators::WriteOld() {
-  for (Communicator& communicator : table_) {
+  for (Communicator& communicator : recorded_) {
     LockGuard guard(&communicator.lock);
     if (communicator.open.IsOld()) Write(&communicator);
   }
 }
 
 void Communicators::WriteAll() {
-  for (Communicator& communicator : table_) {
+  for (Communicator& communicator : recorded_) {
     if (!communicator.lock.TryLock(kExitPatienceNs)) continue;
     Write(&communicator);
     communicator.lock.Unlock();

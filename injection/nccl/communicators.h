@@ -1,5 +1,5 @@
-// The communicators of the process. Each operation's arrival is packed into a record of its
-// communicator. 64 communicators at a time are known; a further one is not recorded, which is said.
+// Records the operations of the process' communicators: each arrival is packed into a data record
+// of its communicator. A communicator is told to the daemon with its first operation.
 //
 // A killed process loses the arrivals of the open records: at most three of each communicator.
 //
@@ -9,11 +9,14 @@
 
 #include <stdint.h>
 
+#include <atomic>
+
 #include "injection/base/features.h"
 #include "injection/base/system.h"
 #include "injection/cupti/clock.h"
 #include "injection/nccl/activation_masks.h"
 #include "injection/nccl/channel_times.h"
+#include "injection/nccl/communicator_table.h"
 #include "injection/nccl/handles.h"
 #include "injection/nccl/kinds.h"
 #include "injection/nccl/open_arrivals.h"
@@ -24,27 +27,23 @@ namespace seqpoint::inject {
 
 class Communicators {
  public:
-  static constexpr int kAtATime = 64;
-
-  Communicators(const Clock* clock, const ActivationMasks* masks, injection::RingWriter* ring,
-                Features* features)
-      : clock_(clock),
-        masks_(masks),
-        ring_(ring),
-        features_(features),
-        kinds_(ring, features),
-        channels_(ring) {}
-
-  // Returns the communicator's slot; NcclHandle::kNoSlot: there is no room.
-  uint16_t Open(const CommunicatorId& id, int version);
-  // Writes what is open. The slot is free then; events that come later do nothing.
-  void Close(uint16_t slot);
+  struct Parts {  // that outlive it
+    const CommunicatorTable* table;
+    const Clock* clock;
+    const ActivationMasks* masks;
+    injection::RingWriter* ring;
+    Features* features;
+  };
+  explicit Communicators(const Parts& parts)
+      : parts_(parts), kinds_(parts.ring, parts.features), channels_(parts.ring) {}
 
   // The host asked for it. Returns the handle by which kernel channels refer to it; null: they are
-  // off.
-  void* OnOperation(uint16_t slot, const Operation& operation);
+  // off. An event that comes after the communicator's end does nothing.
+  void* OnOperation(const NcclHandle& communicator, const Operation& operation);
   ChannelTimes& channels() { return channels_; }
 
+  // The communicator ends: writes what is open.
+  void Flush(const NcclHandle& communicator);
   // Once a second: writes records that stood open since the last time. A rank that hangs shows its
   // last arrival.
   void WriteOld();
@@ -52,30 +51,25 @@ class Communicators {
   void WriteAll();
 
  private:
+  static constexpr uint16_t kAtATime = CommunicatorTable::kAtATime;
   struct Communicator {
     SpinLock lock;
-    uint16_t id = 0;  // 0: free
+    uint32_t number = 0;  // CommunicatorTable's; 0: nothing was recorded in this place
     bool announced = false;
-    int version = 0;
-    CommunicatorId about;  // its name is the copy
-    char name[64] = {};
     uint32_t transfers = 0;
     OpenArrivals open;
   };
 
-  void Identify(const CommunicatorId& id, Communicator* communicator);
-  void Announce(Communicator* communicator);
+  bool Begin(uint32_t number, Communicator* communicator);
+  void Announce(const CommunicatorId& id, int version, Communicator* communicator);
   void Write(Communicator* communicator);
+  void ReportNoRoom(const NcclHandle& communicator);
 
-  const Clock* const clock_;
-  const ActivationMasks* const masks_;
-  injection::RingWriter* const ring_;
-  Features* const features_;
+  const Parts parts_;
   CollectiveKinds kinds_;
   ChannelTimes channels_;
-  SpinLock lock_;  // for who has which slot; taken before a communicator's
-  uint32_t opened_ = 0;
-  Communicator table_[kAtATime];
+  std::atomic<bool> reported_{false};
+  Communicator recorded_[kAtATime];  // by slot
 };
 
 }  // namespace seqpoint::inject

@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <memory>
-#include <set>
 #include <thread>
 #include <vector>
 
@@ -40,87 +39,104 @@ class CommunicatorsTest : public ::testing::Test {
     return count;
   }
 
+  NcclHandle Open(const CommunicatorId& id, int version) {
+    return table_.Open(id, version, &mask_);
+  }
+  void End(const NcclHandle& communicator) {
+    communicators_->Flush(communicator);
+    table_.Close(communicator);
+  }
+
   TestRing ring_;
+  int mask_ = 0;
+  CommunicatorTable table_;
   Features features_{&ring_.writer};
   Cupti cupti_ = {};
   Clock clock_{&cupti_, &ring_.writer};
   ActivationMasks masks_;
-  std::unique_ptr<Communicators> communicators_ =
-      std::make_unique<Communicators>(&clock_, &masks_, &ring_.writer, &features_);
+  std::unique_ptr<Communicators> communicators_ = std::make_unique<Communicators>(
+      Communicators::Parts{&table_, &clock_, &masks_, &ring_.writer, &features_});
 };
 
 TEST_F(CommunicatorsTest, ACommunicatorIsToldWithItsFirstOperation) {
-  const uint16_t slot = communicators_->Open(kWorld, 6);
+  const NcclHandle world = Open(kWorld, 6);
   EXPECT_TRUE(Announced().empty());
-  for (uint64_t i = 0; i < 6; ++i) communicators_->OnOperation(slot, AllReduce(i));
+  for (uint64_t i = 0; i < 6; ++i) communicators_->OnOperation(world, AllReduce(i));
   ASSERT_EQ(Announced().size(), 1u);
   EXPECT_EQ(Announced()[0].hash, 0xABCu);
   EXPECT_EQ(Announced()[0].rank, 1);
   EXPECT_EQ(Announced()[0].ranks, 8);
   EXPECT_EQ(Announced()[0].nodes, 2);
   EXPECT_EQ(CountArrivals(), 4u) << "two are in the open record";
-  communicators_->Close(slot);
+  End(world);
   EXPECT_EQ(CountArrivals(), 6u);
-  communicators_->OnOperation(slot, AllReduce(6));
+  communicators_->OnOperation(world, AllReduce(6));
   EXPECT_EQ(CountArrivals(), 6u) << "events that come after the end do nothing";
 }
 
 TEST_F(CommunicatorsTest, OldVersionsTellTheCommunicatorWithTheOperation) {
-  const uint16_t slot = communicators_->Open({}, 2);
+  const NcclHandle world = Open({}, 2);
   Operation operation = AllReduce(0);
   operation.communicator = {"late", 77, 3, 0, 0};
-  communicators_->OnOperation(slot, operation);
+  communicators_->OnOperation(world, operation);
   ASSERT_EQ(Announced().size(), 1u);
   EXPECT_EQ(Announced()[0].hash, 77u);
   EXPECT_EQ(Announced()[0].rank, 3);
 }
 
 TEST_F(CommunicatorsTest, OpenRecordsAreWrittenWhenTheyAreOldAndAtTheEnd) {
-  const uint16_t slot = communicators_->Open(kWorld, 6);
-  communicators_->OnOperation(slot, AllReduce(0));
+  const NcclHandle world = Open(kWorld, 6);
+  communicators_->OnOperation(world, AllReduce(0));
   communicators_->WriteOld();
   EXPECT_EQ(CountArrivals(), 0u);
   communicators_->WriteOld();
   EXPECT_EQ(CountArrivals(), 1u);
-  communicators_->OnOperation(slot, AllReduce(1));
+  communicators_->OnOperation(world, AllReduce(1));
   communicators_->WriteAll();
   EXPECT_EQ(CountArrivals(), 2u);
 }
 
 TEST_F(CommunicatorsTest, ANewIterationBeginsANewRecord) {
-  const uint16_t slot = communicators_->Open(kWorld, 6);
-  communicators_->OnOperation(slot, AllReduce(0));
+  const NcclHandle world = Open(kWorld, 6);
+  communicators_->OnOperation(world, AllReduce(0));
   masks_.OnBoundary(2);
-  communicators_->OnOperation(slot, AllReduce(1));
+  communicators_->OnOperation(world, AllReduce(1));
   EXPECT_EQ(CountArrivals(), 1u);
 }
 
-TEST_F(CommunicatorsTest, ThereIsRoomFor64AtATime) {
-  std::set<uint16_t> slots;
-  for (int i = 0; i < Communicators::kAtATime; ++i) slots.insert(communicators_->Open(kWorld, 6));
-  EXPECT_EQ(slots.size(), size_t{Communicators::kAtATime});
-  EXPECT_EQ(communicators_->Open(kWorld, 6), NcclHandle::kNoSlot);
+TEST_F(CommunicatorsTest, BeyondTheRoomNothingIsRecordedWhichIsSaid) {
+  std::vector<NcclHandle> all;
+  for (int i = 0; i < CommunicatorTable::kAtATime; ++i) all.push_back(Open(kWorld, 6));
+  const NcclHandle one_more = Open(kWorld, 6);
+  EXPECT_NE(one_more.Pack(), nullptr) << "NCCL ends no communicator without a context";
+  for (uint64_t i = 0; i < 5; ++i) communicators_->OnOperation(one_more, AllReduce(i));
+  End(one_more);
+  EXPECT_EQ(CountArrivals(), 0u);
   EXPECT_EQ(ring_.Events<abi::FeatureEvent>(abi::EventType::kFeature).size(), 1u);
-  communicators_->Close(17);
-  EXPECT_EQ(communicators_->Open(kWorld, 6), 17);
-  communicators_->OnOperation(17, AllReduce(0));
-  EXPECT_EQ(Announced()[0].communicator, 65u) << "numbers are never used again";
-  communicators_->Close(NcclHandle::kNoSlot);
-  EXPECT_EQ(communicators_->OnOperation(NcclHandle::kNoSlot, AllReduce(0)), nullptr);
+  communicators_->OnOperation(all[17], AllReduce(0));
+  End(all[17]);
+  const NcclHandle later = Open(kWorld, 6);
+  EXPECT_EQ(later.slot, 17);
+  communicators_->OnOperation(later, AllReduce(0));
+  communicators_->OnOperation(all[17], AllReduce(1));
+  ASSERT_EQ(Announced().size(), 2u);
+  EXPECT_EQ(Announced()[1].communicator, 257u) << "numbers are never used again";
+  communicators_->WriteAll();
+  EXPECT_EQ(CountArrivals(), 2u);
 }
 
 TEST_F(CommunicatorsTest, ChannelsTellFromTheFirstStartToTheLastEnd) {
-  const uint16_t slot = communicators_->Open(kWorld, 6);
-  EXPECT_EQ(communicators_->OnOperation(slot, AllReduce(4)), nullptr) << "channels are off";
+  const NcclHandle world = Open(kWorld, 6);
+  EXPECT_EQ(communicators_->OnOperation(world, AllReduce(4)), nullptr) << "channels are off";
   masks_.OnBoundary(1);
-  const NcclHandle operation = NcclHandle::Unpack(communicators_->OnOperation(slot, AllReduce(5)));
+  const NcclHandle operation = NcclHandle::Unpack(communicators_->OnOperation(world, AllReduce(5)));
   ChannelTimes& channels = communicators_->channels();
   const NcclHandle first = NcclHandle::Unpack(channels.OnStart(operation, 120));
   const NcclHandle second = NcclHandle::Unpack(channels.OnStart(operation, 100));
   channels.OnStop(second, 300);
   EXPECT_TRUE(ring_.Collectives().size() <= 1u) << "one channel still runs";
   channels.OnStop(first, 290);
-  channels.OnStop(first, 999);
+  channels.OnStop(first, 999);  // as a stop that comes once more
   EXPECT_EQ(channels.OnStart(operation, 1), nullptr);
   const abi::CollectiveRecord record = ring_.Collectives().back().collective;
   EXPECT_EQ(record.type, static_cast<uint16_t>(abi::DataType::kCollective));
@@ -133,10 +149,10 @@ TEST_F(CommunicatorsTest, ChannelsTellFromTheFirstStartToTheLastEnd) {
 
 TEST_F(CommunicatorsTest, TimesThatMakeNoSenseAreCounted) {
   masks_.OnBoundary(1);
-  const uint16_t slot = communicators_->Open(kWorld, 6);
+  const NcclHandle world = Open(kWorld, 6);
   ChannelTimes& channels = communicators_->channels();
   const auto run = [&](uint64_t start_ns, uint64_t end_ns) {
-    void* operation = communicators_->OnOperation(slot, AllReduce(0, 1));
+    void* operation = communicators_->OnOperation(world, AllReduce(0, 1));
     channels.OnStop(NcclHandle::Unpack(channels.OnStart(NcclHandle::Unpack(operation), start_ns)),
                     end_ns);
   };
@@ -149,9 +165,9 @@ TEST_F(CommunicatorsTest, TimesThatMakeNoSenseAreCounted) {
 
 TEST_F(CommunicatorsTest, OperationsThatNeverEndAreCountedWhenTheirPlaceIsNeeded) {
   masks_.OnBoundary(1);
-  const uint16_t slot = communicators_->Open(kWorld, 6);
+  const NcclHandle world = Open(kWorld, 6);
   for (uint32_t i = 0; i < ChannelTimes::kPending + 3; ++i) {
-    communicators_->OnOperation(slot, AllReduce(i));
+    communicators_->OnOperation(world, AllReduce(i));
     if (i % 64 == 0) ring_.Collectives();
   }
   EXPECT_EQ(ring_.writer.header()->data_dropped, 3u);
@@ -165,14 +181,14 @@ TEST_F(CommunicatorsTest, ThreadsMayDoEverythingAtOnce) {
   for (int t = 0; t < kThreads; ++t) {
     threads.emplace_back([this] {
       for (int round = 0; round < kRounds; ++round) {
-        const uint16_t slot = communicators_->Open(kWorld, 6);
+        const NcclHandle world = Open(kWorld, 6);
         for (uint64_t i = 0; i < kOperations; ++i) {
-          void* operation = communicators_->OnOperation(slot, AllReduce(i, 1));
+          void* operation = communicators_->OnOperation(world, AllReduce(i, 1));
           ChannelTimes& channels = communicators_->channels();
           void* channel = channels.OnStart(NcclHandle::Unpack(operation), 5);
           channels.OnStop(NcclHandle::Unpack(channel), 6);
         }
-        communicators_->Close(slot);
+        End(world);
       }
       ring_.writer.CloseThreadChunk();
     });

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "injection/nccl/activation_masks.h"
+#include "injection/nccl/communicator_table.h"
 #include "injection/nccl/plugin_chain.h"
 #include "injection/process/guest.h"
 
@@ -80,48 +81,24 @@ using V6 = VersionOf<6, nccl::PluginV6, nccl::EventV6, nccl::StateArgsV4>;
 // Null in a forked child, and before the process is profiled.
 Guest* CurrentGuest() { return __atomic_load_n(&g_guest, __ATOMIC_ACQUIRE); }
 
-// A mask is NCCL's. Each communicator remembers its own, because a second copy of NCCL has another.
-int* g_masks[PluginChain::kSlots + 1];  // by slot; the last one: communicators without
-
-int** MaskOf(uint16_t slot) {
-  return &g_masks[slot < PluginChain::kSlots ? slot : PluginChain::kSlots];
-}
-
-void ReportReady(Guest* guest, int version) {
-  const char* const name = g_plugin_chain.name();
-  const char* const error = g_plugin_chain.error();
-  const bool chained = g_plugin_chain.loaded();
-  guest->features.Report(Feature::kNccl, FeatureState::kReady, static_cast<uint32_t>(version),
-                         "NCCL tells its operations (profiler interface version %d)%s%s%s%s",
-                         version, chained ? ", and " : "", chained ? name : "",
-                         chained            ? " is called as well"
-                         : error[0] != '\0' ? "; your plugin: "
-                                            : "",
-                         chained ? "" : error);
-}
-
 template <typename V>
 Result Init(void** context, int* mask, const Communicator& c) {
   const int saved_errno = errno;
+  const NcclHandle handle =
+      g_communicator_table.Open({c.name, c.hash, c.rank, c.ranks, c.nodes}, V::kVersion, mask);
+  *context = handle.Pack();
   Guest* guest = CurrentGuest();
-  uint16_t slot = NcclHandle::kNoSlot;
-  if (guest != nullptr) {
-    const CommunicatorId id = {c.name, c.hash, c.rank, c.ranks, c.nodes};
-    slot = guest->communicators.Open(id, V::kVersion);
-  }
   // Once, so that it hides no failure that comes later.
-  if (g_plugin_chain.Retain() && guest != nullptr) ReportReady(guest, V::kVersion);
-  *context = NcclHandle{NcclHandle::Kind::kContext, slot, 0}.Pack();
-  *MaskOf(slot) = mask;
-  if (g_plugin_chain.loaded()) {
-    void* theirs = nullptr;
+  if (g_plugin_chain.Retain() && guest != nullptr && guest->ring.active()) {
+    ReportNcclReady(guest, V::kVersion);
+  }
+  CommunicatorTable::Entry* entry = g_communicator_table.Find(handle);
+  if (entry != nullptr && g_plugin_chain.loaded()) {
     errno = saved_errno;
-    const bool failed = V::InitTheirs(&theirs, g_plugin_chain.mask(), c) != kSuccess;
-    g_plugin_chain.BeginCommunicator(slot, theirs, failed);
-    if (slot == NcclHandle::kNoSlot && !failed) *context = theirs;
+    entry->theirs = V::InitTheirs(&entry->their_context, g_plugin_chain.mask(), c) == kSuccess;
     g_plugin_chain.UpdateMask();
   }
-  g_activation_masks.Add(mask, V::kVersion);
+  if (entry != nullptr) g_activation_masks.Add(mask, V::kVersion);
   errno = saved_errno;
   return kSuccess;
 }
@@ -130,16 +107,15 @@ template <typename V>
 Result Finalize(void* context) {
   const int saved_errno = errno;
   const NcclHandle handle = NcclHandle::Unpack(context);
-  const uint16_t slot =
-      handle.kind == NcclHandle::Kind::kContext ? handle.slot : NcclHandle::kNoSlot;
-  void* theirs = nullptr;
-  if (g_plugin_chain.loaded() && g_plugin_chain.ContextOf(context, &theirs)) {
-    V::Theirs().finalize(theirs);
-    g_plugin_chain.UpdateMask();
+  if (CommunicatorTable::Entry* entry = g_communicator_table.Find(handle); entry != nullptr) {
+    if (entry->theirs && g_plugin_chain.Ends(entry->their_context)) {
+      V::Theirs().finalize(entry->their_context);
+      g_plugin_chain.UpdateMask();
+    }
+    g_activation_masks.Remove(entry->mask);
+    if (Guest* guest = CurrentGuest(); guest != nullptr) guest->communicators.Flush(handle);
+    g_communicator_table.Close(handle);
   }
-  g_plugin_chain.EndCommunicator(slot);
-  g_activation_masks.Remove(*MaskOf(slot));
-  if (Guest* guest = CurrentGuest(); guest != nullptr) guest->communicators.Close(slot);
   g_plugin_chain.Release();
   errno = saved_errno;
   return kSuccess;
@@ -198,9 +174,9 @@ void* Record(void* context, const typename V::Event& event) {
   const NcclHandle communicator = NcclHandle::Unpack(context);
   switch (event.type) {
     case nccl::kCollective:
-      return guest->communicators.OnOperation(communicator.slot, CollectiveOf(event));
+      return guest->communicators.OnOperation(communicator, CollectiveOf(event));
     case nccl::kPointToPoint:
-      return guest->communicators.OnOperation(communicator.slot, TransferOf(event));
+      return guest->communicators.OnOperation(communicator, TransferOf(event));
     case nccl::kKernelChannel:
       if constexpr (V::kVersion >= 4) {
         return guest->communicators.channels().OnStart(Known(event.parent),
@@ -224,13 +200,13 @@ void* NotOurs(void* handle) { return IsOurs(handle) ? nullptr : handle; }
 // the plugin gives none.
 template <typename V>
 Result StartTheirs(void* context, void** handle, const typename V::Event& event, void* ours) {
-  // Alone, an event that is not shown leaves NCCL's variable as it is.
+  // Alone, an event that is not shown leaves NCCL's variable as it is: NCCL 2.28 to 2.30 stop the
+  // handle of a collective's call that they stopped before. A channel that is not shown has none.
   void* const before = NotOurs(*handle);
-  *handle = ours != nullptr ? ours : before;
-  void* own_context = nullptr;
+  *handle = ours != nullptr || event.type == nccl::kKernelChannel ? ours : before;
+  const CommunicatorTable::Entry* entry = g_communicator_table.Find(NcclHandle::Unpack(context));
   const int mask = g_plugin_chain.MaskFor(event.type, event.parent);
-  if (!g_plugin_chain.Shows(event.type, event.parent, mask) ||
-      !g_plugin_chain.ContextOf(context, &own_context)) {
+  if (entry == nullptr || !entry->theirs || !g_plugin_chain.Shows(event.type, event.parent, mask)) {
     return kSuccess;
   }
   typename V::Event shown = event;
@@ -243,7 +219,7 @@ Result StartTheirs(void* context, void** handle, const typename V::Event& event,
     }
   }
   void* theirs = before;
-  const Result result = V::Theirs().start_event(own_context, &theirs, &shown);
+  const Result result = V::Theirs().start_event(entry->their_context, &theirs, &shown);
   g_plugin_chain.UpdateMask();
   *handle = theirs != nullptr ? theirs : ours;
   if (theirs == nullptr) return result;
@@ -312,6 +288,19 @@ const nccl::PluginV5 kV5 = TableOf<V5>(InitWithId<V5>);
 const nccl::PluginV6 kV6 = TableOf<V6>(InitWithId<V6>);
 
 }  // namespace
+
+void ReportNcclReady(Guest* guest, int version) {
+  const char* const name = g_plugin_chain.name();
+  const char* const error = g_plugin_chain.error();
+  const bool chained = g_plugin_chain.loaded();
+  guest->features.Report(Feature::kNccl, FeatureState::kReady, static_cast<uint32_t>(version),
+                         "NCCL tells its operations (profiler interface version %d)%s%s%s%s",
+                         version, chained ? ", and " : "", chained ? name : "",
+                         chained            ? " is called as well"
+                         : error[0] != '\0' ? "; your plugin: "
+                                            : "",
+                         chained ? "" : error);
+}
 
 const void* NcclPluginTable(int version) {
   const int saved_errno = errno;

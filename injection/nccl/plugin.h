@@ -11,8 +11,13 @@
 
 namespace seqpoint::inject {
 
+struct Guest;
+
 // The tables of the versions; null: the user's plugin does not have the version.
 const void* NcclPluginTable(int version);
+
+// Tells the daemon that NCCL calls us, by this version of the interface.
+void ReportNcclReady(Guest* guest, int version);
 
 }  // namespace seqpoint::inject
 

@@ -112,14 +112,6 @@ void PluginChain::UpdateMask() {
   }
 }
 
-void PluginChain::BeginCommunicator(uint16_t slot, void* context, bool failed) {
-  if (slot < kSlots) contexts_[slot] = {context, !failed};
-}
-
-void PluginChain::EndCommunicator(uint16_t slot) {
-  if (slot < kSlots) contexts_[slot] = {};
-}
-
 void PluginChain::Release() {
   if (users_.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
   loaded_.store(false, std::memory_order_release);
@@ -128,17 +120,6 @@ void PluginChain::Release() {
   for (const void*& table : tables_) table = nullptr;
   error_[0] = name_[0] = '\0';
   decided_ = false;
-}
-
-bool PluginChain::ContextOf(void* context, void** own) const {
-  const NcclHandle handle = NcclHandle::Unpack(context);
-  if (handle.kind == NcclHandle::Kind::kNone) {  // there was no slot of ours
-    *own = context;
-    return true;
-  }
-  if (handle.slot >= kSlots || !contexts_[handle.slot].known) return false;
-  *own = contexts_[handle.slot].own;
-  return true;
 }
 
 int PluginChain::MaskFor(uint64_t type, const void* parent) {

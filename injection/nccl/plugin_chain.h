@@ -8,9 +8,8 @@
 //   * the events of its own activation mask, which it writes into a word of ours.
 // It is unloaded with the last communicator.
 //
-// Threading: Offers while NCCL loads us (the loader is locked); Init and Finalize from one thread
-// at a time for a slot; the rest from any thread. One object in the process, outside the guest: the
-// user's plugin works where there is no guest.
+// Threading: Offers while NCCL loads us (the loader is locked); the rest from any thread. One
+// object in the process, outside the guest: the user's plugin works where there is no guest.
 #ifndef SEQPOINT_INJECTION_NCCL_PLUGIN_CHAIN_H_
 #define SEQPOINT_INJECTION_NCCL_PLUGIN_CHAIN_H_
 
@@ -26,7 +25,6 @@ namespace seqpoint::inject {
 class PluginChain {
  public:
   static constexpr int kVersions = 6;
-  static constexpr uint16_t kSlots = 64;
 
   // NCCL looks for this version of the interface. False: the user's plugin does not have it.
   bool Offers(int version);
@@ -42,14 +40,12 @@ class PluginChain {
   // Takes over what it has written; after each call of it.
   void UpdateMask();
 
-  void BeginCommunicator(uint16_t slot, void* context, bool failed);
-  void EndCommunicator(uint16_t slot);
   // One communicator more, or less. True: it is the first one. Unloads after the last one.
   bool Retain() { return users_.fetch_add(1, std::memory_order_relaxed) == 0; }
   void Release();
 
-  // Its own context. False: it does not know the communicator.
-  bool ContextOf(void* context, void** own) const;
+  // NCCL calls its `finalize` for this context.
+  bool Ends(const void* context) const { return context != nullptr || newest_ <= 4; }
   // The mask that NCCL goes by for an event of this type (nccl::EventType): for an operation and
   // its channels the one that held when the program called it. `parent`: the descriptor's.
   int MaskFor(uint64_t type, const void* parent);
@@ -69,10 +65,6 @@ class PluginChain {
     int mask;
     bool used;  // the event of a group: its first call is over
   };
-  struct Context {
-    void* own;
-    bool known;
-  };
 
   void Load(int newest);
   void* Open();
@@ -88,7 +80,6 @@ class PluginChain {
   int mask_ = 0;
   std::atomic<int> written_mask_{0};  // as NCCL has it
   std::atomic<int> users_{0};
-  Context contexts_[kSlots] = {};
   SpinLock lock_;  // for the pairs
   Pair pairs_[kRemembered] = {};
 };

@@ -89,7 +89,8 @@ struct Guest {
                           &counters, &clock, &ring, &g_activation_masks}};
   CallRouter router{{&state, &events, &window, &steps, &levels, &control, &token, &names,
                      &launch_names, &contexts, &captures, &counters.kernels(), &call_watch, &ring}};
-  Communicators communicators{&clock, &g_activation_masks, &ring, &features};
+  Communicators communicators{
+      {&g_communicator_table, &clock, &g_activation_masks, &ring, &features}};
   Helper helper{&helper_wake};
   char socket_path[128] = {};
   pid_t owner = 0;

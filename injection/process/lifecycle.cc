@@ -13,6 +13,8 @@
 
 #include "injection/base/identity.h"
 #include "injection/nccl/activation_masks.h"
+#include "injection/nccl/communicator_table.h"
+#include "injection/nccl/plugin.h"
 #include "injection/process/guest.h"
 #include "injection/process/nvtx.h"
 #include "injection/process/other_users.h"
@@ -187,6 +189,10 @@ void ReportNvtx(Guest* guest) {
 
 // Without a word about programs that use no NCCL: they have its variable as well.
 void ReportNccl(Guest* guest) {
+  if (const int version = g_communicator_table.OpenVersion(); version != 0) {
+    ReportNcclReady(guest, version);
+    return;
+  }
   const char* plugin = getenv(kNcclVariable);
   const char* path = OwnPath();
   if (plugin == nullptr || path == nullptr) return;
@@ -243,8 +249,9 @@ void Initialize(Caller caller) {
   guest->levels.Start();
   if (guest->ownership.has_library()) WatchOtherUsers(guest);
   guest->ownership.Take(false);
-  if (guest->ownership.has_calls()) return;
-  // No context will be announced; the reason must reach the daemon all the same.
+  // Inside cuInit no thread is started: the first context does it.
+  if (caller == Caller::kDriver && guest->ownership.has_calls()) return;
+  // No context will be announced, or there is one already.
   guest->helper.Start();
 }
 

@@ -8,6 +8,7 @@
 
 #include <cuda.h>
 #include <cupti.h>
+#include <dlfcn.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -93,7 +94,7 @@ class Puppet {
     const std::string& name = words[0];
     const auto a = number(1);
     const auto b = number(2);
-    if (DoCompute(name, a) || DoGraph(name)) return;
+    if (DoCompute(words, a) || DoGraph(name)) return;
     DoNccl(words, a, b);
   }
 
@@ -119,7 +120,8 @@ class Puppet {
     }
   }
 
-  bool DoCompute(const std::string& name, long long a) {
+  bool DoCompute(const std::vector<std::string>& words, long long a) {
+    const std::string& name = words[0];
     if (name == "host") {
       swgpu_host_work(static_cast<uint64_t>(a));
     } else if (name == "compute" || name == "small") {
@@ -145,6 +147,17 @@ class Puppet {
         return std::count(std::istreambuf_iterator<char>(file), {}, '\n');
       };
       while (lines() < a) usleep(1000);
+    } else if (name == "await") {  // FILE: waits until the test has made it
+      const std::string path = folder_ + "/" + words[1] + "." + std::to_string(rank_);
+      for (int i = 0; access(path.c_str(), F_OK) != 0; ++i) {
+        if (i == 30'000) Fail("nobody made " + path);
+        usleep(1000);
+      }
+    } else if (name == "attach") {  // the profiler begins now, in the library that NCCL loaded
+      void* library = dlopen(getenv("NCCL_PROFILER_PLUGIN"), RTLD_NOW | RTLD_NOLOAD);
+      if (library == nullptr) Fail("NCCL has loaded no plugin");
+      const auto attach = reinterpret_cast<int (*)(int)>(dlsym(library, "seqpoint_attach"));
+      if (attach == nullptr || attach(1) != 1) Fail("attach failed");
     } else if (name == "sleep") {
       usleep(static_cast<useconds_t>(a) * 1000);
     } else if (name == "fork") {  // the child ends at once
@@ -201,7 +214,8 @@ class Puppet {
     if (name == "init" || name == "init_named") {
       ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
       if (name == "init_named") config.commName = "world";
-      Check(name, ncclCommInitRankConfig(&comm_, ranks_, Id("id"), rank_, &config));
+      const std::string file = words.size() > 1 ? words[1] : "id";
+      Check(name, ncclCommInitRankConfig(&comm_, ranks_, Id(file), rank_, &config));
       comms_.push_back(comm_);
     } else if (name == "use") {
       comm_ = comms_[count];
@@ -242,6 +256,8 @@ class Puppet {
       Check(name, ncclGroupStart());
     } else if (name == "end") {
       Check(name, ncclGroupEnd());
+    } else if (name == "finalize") {  // the plugin has heard of everything then
+      Check(name, ncclCommFinalize(comm_));
     } else if (name == "destroy") {
       Check(name, ncclCommDestroy(comm_));
     } else if (name == "abort_after") {  // milliseconds, on another thread

@@ -5,6 +5,8 @@
 //   RECORD_MASK          its activation mask (default: everything)
 //   RECORD_MASK_AFTER    START:MASK, the mask from this number of started events on
 //   RECORD_INIT_RESULT   what init returns (default 0)
+//   RECORD_NO_CONTEXT    init leaves the context as it is
+//   RECORD_UNLOAD        the end of the plugin is a line, too
 #include <unistd.h>
 
 #include <atomic>
@@ -185,8 +187,12 @@ Result Begin(int version, void** context, int* mask) {
     Write("init of version %d fails", version);
     return atoi(result);
   }
-  *context = reinterpret_cast<void*>(++contexts);
+  if (getenv("RECORD_NO_CONTEXT") == nullptr) *context = reinterpret_cast<void*>(++contexts);
   return kSuccess;
+}
+
+__attribute__((destructor)) void OnUnload() {
+  if (getenv("RECORD_UNLOAD") != nullptr) Write("unloaded");
 }
 
 template <int kVersion>

@@ -29,6 +29,7 @@ namespace seqpoint {
 namespace {
 
 using Strings = std::vector<std::string>;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 constexpr char kQuiet[] =
@@ -122,24 +123,37 @@ class NcclPluginTest : public ::testing::Test {
     return command;
   }
 
+  // What the library does at once when the control block was sent: while learning it looks at the
+  // block with the first call after 0.1 s.
+  static constexpr const char* kTakeControl[] = {"await:sent", "host:200000000", "compute:10"};
+
   // Runs the steps on two ranks. The daemons send the control block at once; the steps wait for it.
   void Run(const std::string& settings, const abi::Control& control, const Strings& steps) {
-    Strings all = {"sleep:300", "host:200000000", "compute:10"};
+    Strings all(std::begin(kTakeControl), std::end(kTakeControl));
     all.insert(all.end(), steps.begin(), steps.end());
+    RunOnly(settings, control, all);
+  }
+
+  void RunOnly(const std::string& settings, const abi::Control& control, const Strings& steps) {
     std::vector<std::thread> threads;
     for (int rank = 0; rank < 2; ++rank) {
       ranks_.emplace_back();
       PuppetDaemon& daemon = *ranks_.back().daemon;
+      const std::string sent = (shared_.path() / ("sent." + std::to_string(rank))).string();
+      std::filesystem::remove(sent);
       daemon.When([](const PuppetProcess&) { return true; },
-                  [control](PuppetProcess& process) { process.Send(control); });
+                  [control, sent](PuppetProcess& process) {
+                    process.Send(control);
+                    std::ofstream file(sent);
+                  });
       daemon.Start();
     }
     for (int rank = 0; rank < 2; ++rank) {
-      threads.emplace_back([this, rank, settings, all] {
+      threads.emplace_back([this, rank, settings, steps] {
         Rank& own = ranks_[static_cast<size_t>(rank)];
         auto environment = Environment(rank, settings);
         environment["SEQPOINT_DIR"] = own.folder->path().string();
-        own.result = RunProgram(Command(rank, 2, shared_.path().string(), all), environment);
+        own.result = RunProgram(Command(rank, 2, shared_.path().string(), steps), environment);
       });
     }
     for (std::thread& thread : threads) thread.join();
@@ -201,7 +215,7 @@ TEST_P(Versions, EveryOperationArrivesOnceAndInOrder) {
       steps.push_back(step);
     }
   }
-  steps.insert(steps.end(), {"sleep:50", "destroy"});
+  steps.push_back("destroy");
   Run("nccl.profiler_version=" + std::to_string(version) + ",", Control(2, 1), steps);
   ExpectSuccess();
   for (int r = 0; r < 2; ++r) {
@@ -262,21 +276,17 @@ TEST_P(Versions, EveryOperationArrivesOnceAndInOrder) {
 // A plugin of the user's, with and without ours in front.
 TEST_P(Versions, AUsersPluginSeesWhatItSeesAlone) {
   const int version = GetParam();
-  const Strings steps = {"init_named",    "compute:1000",     "allreduce:1000",
-                         "sync",          "sleep:30",         "compute:1000",
-                         "group",         "0=send:1:10",      "0=recv:1:20",
-                         "1=recv:0:10",   "1=send:0:20",      "end",
-                         "sync",          "sleep:30",         "split:0:0",
-                         "allgather:100", "allreduce:400000", "sync",
-                         "sleep:30",      "destroy",          "use:0",
-                         "destroy"};
+  const Strings steps = {
+      "init_named",  "compute:1000",  "allreduce:1000",   "finalize",    "compute:1000", "group",
+      "0=send:1:10", "0=recv:1:20",   "1=recv:0:10",      "1=send:0:20", "end",          "finalize",
+      "split:0:0",   "allgather:100", "allreduce:400000", "destroy",     "use:0",        "destroy"};
   struct Case {
     const char* plugin;
     std::map<std::string, std::string> settings;
   };
   std::vector<Case> cases = {
       {NCCL_TEST_PLUGIN, {}},
-      {NCCL_TEST_PLUGIN, {{"RECORD_MASK", "64"}}},
+      {NCCL_TEST_PLUGIN, {{"RECORD_MASK", "64"}, {"RECORD_NO_CONTEXT", "1"}}},
       {NCCL_TEST_PLUGIN, {{"RECORD_MASK", "4"}}},
       {NCCL_TEST_PLUGIN, {{"RECORD_MASK", "0"}}},
       {NCCL_TEST_PLUGIN, {{"RECORD_MASK", "512"}, {"RECORD_MASK_AFTER", "4:0"}}},
@@ -363,27 +373,65 @@ TEST_F(NcclPluginTest, CommunicatorsComeAndGo) {
 
 TEST_F(NcclPluginTest, MoreCommunicatorsThanThereIsRoomForAreSaid) {
   Strings steps = {"init", "compute:1000"};
-  for (int i = 0; i < 66; ++i) steps.insert(steps.end(), {"use:0", "split:0:0", "allreduce:10"});
+  for (int i = 0; i < 258; ++i) steps.insert(steps.end(), {"use:0", "split:0:0", "allreduce:10"});
   steps.insert(steps.end(), {"use:0", "allreduce:20", "sync"});
   Run("", Control(), steps);
   ExpectSuccess();
   for (Rank& rank : ranks_) {
-    EXPECT_EQ(Arrivals(process(rank)).size(), 64u);
+    EXPECT_EQ(Arrivals(process(rank)).size(), 256u);
     const auto said = std::any_of(
         process(rank).features.begin(), process(rank).features.end(), [](const auto& feature) {
           return feature.feature == abi::Feature::kNccl &&
                  feature.state == abi::FeatureState::kFailed &&
-                 feature.message.find("more than 64 communicators") != std::string::npos;
+                 feature.message.find("more than 256 communicators") != std::string::npos;
         });
     EXPECT_TRUE(said);
+  }
+}
+
+// CUDA is another tool's, and the framework's adapter brings the profiler after NCCL began.
+TEST_F(NcclPluginTest, ACommunicatorThatIsOlderThanTheProfilerIsRecorded) {
+  extra_["CUDA_INJECTION64_PATH"] = "";
+  RunOnly("", Control(),
+          {"init_named", "allreduce:10", "sync", "attach", "allreduce:10", "allreduce:20",
+           "split:0:0", "allreduce:30", "sync", "destroy", "use:0", "destroy"});
+  ExpectSuccess();
+  for (Rank& rank : ranks_) {
+    ASSERT_EQ(process(rank).communicators.size(), 2u);
+    EXPECT_EQ(process(rank).communicators[0].name, "world");
+    EXPECT_EQ(process(rank).communicators[0].event.ranks, 2);
+    std::vector<std::pair<uint16_t, uint32_t>> seen;
+    for (const Seen& one : Arrivals(process(rank))) {
+      seen.emplace_back(one.communicator, one.sequence);
+    }
+    EXPECT_THAT(seen, ElementsAre(std::pair(1, 1u), std::pair(1, 2u), std::pair(2, 0u)));
+    EXPECT_THAT(process(rank).Message(abi::Feature::kNccl), HasSubstr("NCCL tells its operations"));
+  }
+}
+
+// Also where the plugin has no context, and where there is no room for a communicator.
+TEST_F(NcclPluginTest, AUsersPluginIsUnloadedWithTheLastCommunicator) {
+  extra_["SEQPOINT_NCCL_PLUGIN"] = NCCL_TEST_PLUGIN;
+  extra_["RECORD_NO_CONTEXT"] = "1";
+  extra_["RECORD_UNLOAD"] = "1";
+  Strings steps = {"init"};
+  for (int i = 0; i < 257; ++i) steps.insert(steps.end(), {"use:0", "split:0:0"});
+  for (int i = 0; i <= 257; ++i) {
+    steps.insert(steps.end(), {"use:" + std::to_string(i), "destroy"});
+  }
+  steps.insert(steps.end(), {"init:again", "allreduce:10", "destroy"});
+  Run("", Control(), steps);
+  ExpectSuccess();
+  for (int rank = 0; rank < 2; ++rank) {
+    const Strings lines = Recorded(rank);
+    EXPECT_EQ(std::count(lines.begin(), lines.end(), "unloaded"), 2);
   }
 }
 
 TEST_F(NcclPluginTest, NothingIsToldWhilePaused) {
   abi::Control control = Control(1, 0);
   control.level = static_cast<uint8_t>(abi::Level::kPaused);
-  Run("", control,
-      {"compute:10", "sleep:100", "init", "allreduce:10", "allreduce:10", "sync", "destroy"});
+  Run("", control, {"init", "allreduce:10", "allreduce:10", "sync", "destroy"});
   ExpectSuccess();
   for (Rank& rank : ranks_) {
     EXPECT_TRUE(process(rank).collectives.empty());
