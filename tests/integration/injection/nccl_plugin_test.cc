@@ -428,9 +428,11 @@ TEST_F(NcclPluginTest, AUsersPluginIsUnloadedWithTheLastCommunicator) {
   }
 }
 
-TEST_F(NcclPluginTest, NothingIsToldWhilePaused) {
+class Quiet : public NcclPluginTest, public ::testing::WithParamInterface<abi::Level> {};
+
+TEST_P(Quiet, NothingIsTold) {
   abi::Control control = Control(1, 0);
-  control.level = static_cast<uint8_t>(abi::Level::kPaused);
+  control.level = static_cast<uint8_t>(GetParam());
   Run("", control, {"init", "allreduce:10", "allreduce:10", "sync", "destroy"});
   ExpectSuccess();
   for (Rank& rank : ranks_) {
@@ -438,6 +440,12 @@ TEST_F(NcclPluginTest, NothingIsToldWhilePaused) {
     EXPECT_TRUE(process(rank).communicators.empty());
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(Level, Quiet,
+                         ::testing::Values(abi::Level::kPaused, abi::Level::kReleased),
+                         [](const ::testing::TestParamInfo<abi::Level>& level) {
+                           return level.param == abi::Level::kPaused ? "Paused" : "Released";
+                         });
 
 TEST_F(NcclPluginTest, ARankThatIsKilledHasToldItsFullRecords) {
   Strings steps = {"init", "compute:10"};
