@@ -85,6 +85,29 @@ SEQPOINT_API void seqpoint_distort(void);
  * none are. */
 SEQPOINT_API void seqpoint_operators(int works, const char* message);
 
+/* Collectives that the host does itself (gloo), by groups of processes. All functions return at
+ * once. */
+
+/* A group begins: its name, a number that is the same on all of its ranks and no other group's,
+ * this process' rank in it, and how many ranks it has. Answers what the calls below take. */
+SEQPOINT_API uint64_t seqpoint_group(const char* name, uint64_t hash, int rank, int ranks);
+SEQPOINT_API void seqpoint_group_end(uint64_t group);
+
+/* The host enters a collective, send or receive. `function` ("AllReduce") and `datatype` are texts
+ * that outlive the process' last call, the same text at the same address; `peer`: of a send or
+ * receive, else -1. `sequence`: the number of the collective in the group, equal on all ranks, also
+ * where nothing is recorded meanwhile. Answers what seqpoint_collective_end takes; 0: it is not
+ * recorded. */
+SEQPOINT_API uint64_t seqpoint_collective_begin(uint64_t group, const char* function,
+                                                const char* datatype, uint64_t elements, int peer,
+                                                uint64_t sequence);
+/* The host has what it waited for, and goes on. */
+SEQPOINT_API void seqpoint_collective_end(uint64_t collective);
+
+/* Tells whoever asks about the job which collectives are recorded, in one message; `works`: 0 when
+ * none are. */
+SEQPOINT_API void seqpoint_collectives(int works, const char* message);
+
 /* The process' rank among so many, where the environment (RANK, WORLD_SIZE) does not tell. Before
  * the first iteration; best before seqpoint_attach. */
 SEQPOINT_API void seqpoint_rank(int rank, int world_size);

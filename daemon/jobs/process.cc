@@ -38,8 +38,9 @@ iterations::RuleMonitor MonitorOf(const abi::Rule& rule) {
 std::string_view FeatureName(uint16_t feature) {
   // By abi::Feature.
   constexpr std::string_view kNames[] = {
-      "",     "cupti", "callbacks", "activity", "counters", "nvtx",       "ring",      "matcher",
-      "fork", "exit",  "framework", "roofline", "batches",  "evaluation", "operators", "nccl"};
+      "",        "cupti",      "callbacks", "activity", "counters",   "nvtx",
+      "ring",    "matcher",    "fork",      "exit",     "framework",  "roofline",
+      "batches", "evaluation", "operators", "nccl",     "collectives"};
   static_assert(std::size(kNames) == static_cast<size_t>(abi::Feature::kCount));
   return feature < std::size(kNames) ? kNames[feature] : "";
 }

@@ -140,7 +140,7 @@ struct GraphRecord {  // GRAPH_TRACE: one graph launch
   uint32_t reserved[7];
 };
 
-// Up to four operations of NCCL on one communicator in one iteration: when the host asked for each.
+// Up to four operations on one communicator in one iteration: when the host asked for each.
 // Records of a communicator may come in another order than its operations.
 struct ArrivalsRecord {
   uint16_t type;          // DataType::kArrivals
@@ -150,21 +150,24 @@ struct ArrivalsRecord {
   uint64_t base_ns;      // of the first one
   uint64_t iteration;    // the open one
   uint32_t delay_ns[4];  // after base_ns; never shrinks
-  uint32_t sequence[4];  // of a collective: NCCL's number, per function of the communicator;
-                         // for a send or receive: its number among those of the communicator
-  uint16_t kind[4];      // CollectiveKindEvent::kind; 0: the table was full
+  uint32_t
+      sequence[4];   // of a collective of NCCL: its number, per function of the communicator; of
+                     // one of the host's: its number in the group;
+                     // for a send or receive: its number among those of the communicator
+  uint16_t kind[4];  // CollectiveKindEvent::kind; 0: the table was full
 };
 inline constexpr uint32_t kArrivalsPerRecord = 4;
-// One operation of NCCL whose kernel channels told its times on the GPU, by the GPU's global timer.
+// The times of one operation: of NCCL, where kernel channels told them, on the GPU and by the GPU's
+// global timer; of the host's own collectives, on the host.
 struct CollectiveRecord {
   uint16_t type;  // DataType::kCollective
   uint16_t communicator;
   uint16_t kind;
-  uint16_t channels;
+  uint16_t channels;      // 0: the host's
   uint64_t iteration;     // when the host asked for it
   uint64_t host_ns;       // its arrival
-  uint64_t gpu_start_ns;  // of the channel that started first
-  uint64_t gpu_end_ns;    // of the channel that ended last
+  uint64_t gpu_start_ns;  // of the channel that started first; the host's: host_ns
+  uint64_t gpu_end_ns;    // of the channel that ended last; the host's: when the host went on
   uint32_t sequence;      // as in its arrival
   uint32_t reserved[5];
 };
@@ -330,11 +333,12 @@ enum class Feature : uint16_t {
   kFork = 8,
   kExit = 9,
   kFramework = 10,
-  kRoofline = 11,    // counters of single kernels
-  kBatches = 12,     // how many batches an iteration takes; `code`: BatchesCode
-  kEvaluation = 13,  // failed: some of what was counted as iterations may be evaluation
-  kOperators = 14,   // recordings of the framework's operators
-  kNccl = 15,        // NCCL's profiler plugin; `code` of kReady: version of its interface
+  kRoofline = 11,     // counters of single kernels
+  kBatches = 12,      // how many batches an iteration takes; `code`: BatchesCode
+  kEvaluation = 13,   // failed: some of what was counted as iterations may be evaluation
+  kOperators = 14,    // recordings of the framework's operators
+  kNccl = 15,         // NCCL's profiler plugin; `code` of kReady: version of its interface
+  kCollectives = 16,  // collectives that the host does, as the framework's adapter tells them
   kCount
 };
 enum class FeatureState : uint16_t {
@@ -448,19 +452,20 @@ struct RankEvent {
   int32_t world_size;
 };
 
-// A communicator of NCCL. The event comes before the first record that refers to it.
+// A communicator of NCCL, or a group of processes whose host does collectives (gloo). The event
+// comes before the first record that refers to it.
 struct CommunicatorEvent {
   uint32_t communicator;  // dense, from 1, never used again
   int32_t rank;
   int32_t ranks;     // 0: not known (versions 1 to 3)
   int32_t nodes;     // 0: not known
   uint64_t hash;     // the same on all ranks; 0: not known
-  uint32_t version;  // of NCCL's profiler interface
+  uint32_t version;  // of NCCL's profiler interface; 0: the host's
   uint32_t length;   // bytes of the name that follow
   // char name[length];
 };
 
-// A kind of operations of NCCL gets a dense id, from 1, when the process first meets it.
+// A kind of operations gets a dense id, from 1, when the process first meets it.
 // The event comes before the first record with this id.
 struct CollectiveKindEvent {
   uint32_t kind;
@@ -468,8 +473,8 @@ struct CollectiveKindEvent {
   uint64_t elements;  // of a send or receive: the power of two at or below
   uint32_t length;    // bytes of the text that follows
   uint32_t reserved;
-  // char text[length];  "FUNCTION\nDATATYPE\nALGORITHM\nPROTOCOL" in NCCL's words; the last two
-  // may be empty
+  // char text[length];  "FUNCTION\nDATATYPE\nALGORITHM\nPROTOCOL" in the words of NCCL, or of the
+  // framework; the last two may be empty
 };
 
 // The library left CUPTI to another profiler (end_ns is 0), or has taken it again (begin_ns is the

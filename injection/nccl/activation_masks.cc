@@ -37,7 +37,7 @@ void ActivationMasks::Remove(int* mask) {
 
 void ActivationMasks::SetWish(bool operations, uint32_t period, uint32_t phase) {
   LockGuard guard(&lock_);
-  operations_ = operations;
+  operations_.store(operations, std::memory_order_relaxed);
   __atomic_store_n(&period_, period, __ATOMIC_RELAXED);
   phase_ = phase;
   Decide();
@@ -66,7 +66,7 @@ void ActivationMasks::ForgetInChild() {
 
 // Holds the lock.
 void ActivationMasks::Decide() {
-  channels_.store(operations_ && period_ != 0 && iteration() % period_ == phase_,
+  channels_.store(operations_on() && period_ != 0 && iteration() % period_ == phase_,
                   std::memory_order_relaxed);
 }
 
@@ -75,7 +75,7 @@ void ActivationMasks::WriteAll() {
   for (const Mask& m : masks_) {
     if (m.users == 0) continue;
     int bits = others_;
-    if (operations_) bits |= nccl::kCollective | nccl::kPointToPoint;
+    if (operations_on()) bits |= nccl::kCollective | nccl::kPointToPoint;
     if (channels_on() && m.version >= kVersionWithGpuTimes) bits |= nccl::kKernelChannel;
     __atomic_store_n(m.mask, bits, __ATOMIC_RELAXED);
   }

@@ -35,6 +35,7 @@ class ActivationMasks {
   // In a forked child nothing is recorded.
   void ForgetInChild();
 
+  bool operations_on() const { return operations_.load(std::memory_order_relaxed); }
   uint64_t iteration() const { return iteration_.load(std::memory_order_relaxed); }
   bool channels_on() const { return channels_.load(std::memory_order_relaxed); }
 
@@ -53,8 +54,8 @@ class ActivationMasks {
   Mask masks_[kMasks] = {};
   uint32_t period_ = 0;
   uint32_t phase_ = 0;
-  bool operations_ = false;
   int others_ = 0;
+  std::atomic<bool> operations_{false};
   std::atomic<bool> channels_{false};
   std::atomic<uint64_t> iteration_{0};
 };

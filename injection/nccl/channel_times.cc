@@ -5,20 +5,39 @@
 namespace seqpoint::inject {
 
 void* ChannelTimes::Await(uint16_t communicator, const Arrival& arrival, uint16_t channels) {
+  return Add({.arrival = arrival,
+              .start_ns = UINT64_MAX,
+              .communicator = communicator,
+              .channels = channels});
+}
+
+void* ChannelTimes::AwaitHost(uint16_t communicator, const Arrival& arrival) {
+  return Add({.arrival = arrival,
+              .start_ns = arrival.at_ns,
+              .communicator = communicator,
+              .channels = 1,
+              .host = true});
+}
+
+void* ChannelTimes::Add(const Pending& pending) {
   LockGuard guard(&lock_);
   const uint32_t number = ++count_;
-  Pending* pending = &pending_[number % kPending];
-  if (number > kPending && pending->channels != 0) {
+  Pending* place = &pending_[number % kPending];
+  if (number > kPending && place->channels != 0) {
     ring_->Count(&abi::RingHeader::data_dropped, 1);
   }
-  *pending = {.arrival = arrival,
-              .start_ns = UINT64_MAX,
-              .end_ns = 0,
-              .number = number,
-              .communicator = communicator,
-              .channels = channels,
-              .stopped = 0};
+  *place = pending;
+  place->number = number;
   return NcclHandle{NcclHandle::Kind::kOperation, 0, number}.Pack();
+}
+
+void ChannelTimes::OnHostEnd(const NcclHandle& operation, uint64_t host_ns) {
+  LockGuard guard(&lock_);
+  Pending* pending = Find(operation, NcclHandle::Kind::kOperation);
+  if (pending == nullptr) return;
+  pending->end_ns = host_ns;
+  Write(*pending);
+  pending->channels = 0;
 }
 
 // Holds the lock. Null: it was written, or given up.
@@ -55,7 +74,7 @@ void ChannelTimes::Write(const Pending& pending) {
   record.collective = {.type = static_cast<uint16_t>(abi::DataType::kCollective),
                        .communicator = pending.communicator,
                        .kind = pending.arrival.kind,
-                       .channels = pending.channels,
+                       .channels = pending.host ? uint16_t{0} : pending.channels,
                        .iteration = pending.arrival.iteration,
                        .host_ns = pending.arrival.at_ns,
                        .gpu_start_ns = pending.start_ns,

@@ -1,5 +1,6 @@
-// The GPU's times of operations whose kernel channels are told: from the start of the first channel
-// to the end of the last one, one record each (abi::CollectiveRecord).
+// The times of operations, one record each (abi::CollectiveRecord): on the GPU, where kernel
+// channels are told, from the start of the first channel to the end of the last one; or of the
+// host's own collectives, from the call to the moment when the host goes on.
 //
 // Up to kPending operations may be between their call and their end. Where the GPU is further
 // behind, the oldest is given up and its record counts as dropped.
@@ -26,6 +27,9 @@ class ChannelTimes {
   // The operation with this arrival runs on so many channels. Returns the handle by which they
   // refer to it.
   void* Await(uint16_t communicator, const Arrival& arrival, uint16_t channels);
+  // The same for an operation of the host's. OnHostEnd takes the handle.
+  void* AwaitHost(uint16_t communicator, const Arrival& arrival);
+  void OnHostEnd(const NcclHandle& operation, uint64_t host_ns);
   // A channel started. Returns its handle; null: the operation is not waited for.
   void* OnStart(const NcclHandle& operation, uint64_t gpu_ns);
   void OnStop(const NcclHandle& channel, uint64_t gpu_ns);
@@ -36,10 +40,12 @@ class ChannelTimes {
     uint64_t start_ns, end_ns;
     uint32_t number;
     uint16_t communicator;
-    uint16_t channels;  // 0: nothing is waited for
+    uint16_t channels;  // or 1 for the host's; 0: nothing is waited for
     uint16_t stopped;
+    bool host;
   };
 
+  void* Add(const Pending& pending);
   Pending* Find(const NcclHandle& handle, NcclHandle::Kind kind);
   void Write(const Pending& pending);
 

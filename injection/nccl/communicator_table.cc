@@ -44,7 +44,8 @@ CommunicatorTable::Entry* CommunicatorTable::Find(const NcclHandle& handle) {
 
 int CommunicatorTable::OpenVersion() const {
   for (const Entry& entry : entries_) {
-    if (entry.number.load(std::memory_order_acquire) != 0) return entry.version;
+    const bool open = entry.number.load(std::memory_order_acquire) != 0;
+    if (open && entry.version != 0) return entry.version;
   }
   return 0;
 }

@@ -1,6 +1,6 @@
-// NCCL's communicators of the process: what `init` was told of each, and what the user's plugin
-// made of it. Each is known from its beginning on, so that one that is older than the guest is
-// recorded as soon as there is a guest.
+// The communicators of the process, NCCL's and those of the host's collectives: what `init` was
+// told of each, and what the user's plugin made of it. Each is known from its beginning on, so that
+// one that is older than the guest is recorded as soon as there is a guest.
 //
 // NCCL gets a handle as the communicator's context, never null: NCCL 2.28 and later ends no
 // communicator whose context is null. `slot` is the communicator's place, `number` counts all of
@@ -27,7 +27,7 @@ class CommunicatorTable {
 
   struct Entry {
     std::atomic<uint32_t> number;  // 0: free
-    int version;                   // of the interface
+    int version;                   // of NCCL's interface; 0: the host's
     int* mask;                     // NCCL's; each copy of NCCL in the process has its own
     CommunicatorId id;             // its name is the copy
     char name[64];
@@ -45,7 +45,7 @@ class CommunicatorTable {
   const Entry* Find(const NcclHandle& handle) const {
     return const_cast<CommunicatorTable*>(this)->Find(handle);
   }
-  // The interface's version of any open communicator; 0: none is open.
+  // The interface's version of any open communicator of NCCL; 0: none is open.
   int OpenVersion() const;
 
  private:

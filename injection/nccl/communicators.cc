@@ -10,17 +10,33 @@ constexpr uint64_t kExitPatienceNs = 100'000'000;
 }  // namespace
 
 void* Communicators::OnOperation(const NcclHandle& handle, const Operation& operation) {
-  if (!parts_.ring->active()) return nullptr;
+  Arrival arrival;
+  if (!Record(handle, operation, &arrival)) return nullptr;
+  if (!parts_.masks->channels_on() || operation.channels == 0) return nullptr;
+  return channels_.Await(static_cast<uint16_t>(handle.number), arrival, operation.channels);
+}
+
+void* Communicators::OnHostOperation(const NcclHandle& handle, const Operation& operation) {
+  Arrival arrival;
+  if (!Record(handle, operation, &arrival)) return nullptr;
+  return channels_.AwaitHost(static_cast<uint16_t>(handle.number), arrival);
+}
+
+// False: it is not recorded.
+bool Communicators::Record(const NcclHandle& handle, const Operation& operation, Arrival* out) {
+  // A plugin of the user's may want operations while the level wants none.
+  if (!parts_.ring->active() || !parts_.masks->operations_on()) return false;
   const CommunicatorTable::Entry* known = parts_.table->Find(handle);
   if (known == nullptr || handle.number > UINT16_MAX) {
     ReportNoRoom(handle);
-    return nullptr;
+    return false;
   }
-  Arrival arrival = {parts_.masks->iteration(), parts_.clock->NowNs(),
-                     static_cast<uint32_t>(operation.sequence), kinds_.IdOf(operation)};
+  Arrival& arrival = *out;
+  arrival = {parts_.masks->iteration(), parts_.clock->NowNs(),
+             static_cast<uint32_t>(operation.sequence), kinds_.IdOf(operation)};
   Communicator& communicator = recorded_[handle.slot];
   LockGuard guard(&communicator.lock);
-  if (!Begin(handle.number, &communicator)) return nullptr;
+  if (!Begin(handle.number, &communicator)) return false;
   const auto id = static_cast<uint16_t>(handle.number);
   if (!communicator.announced) {
     const bool told_here = operation.communicator.rank >= 0;
@@ -32,8 +48,7 @@ void* Communicators::OnOperation(const NcclHandle& handle, const Operation& oper
     communicator.open.Add(id, arrival);
   }
   if (communicator.open.full()) Write(&communicator);
-  if (!parts_.masks->channels_on() || operation.channels == 0) return nullptr;
-  return channels_.Await(id, arrival, operation.channels);
+  return true;
 }
 
 // The place may have had another communicator. False: it has a later one.

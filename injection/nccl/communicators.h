@@ -1,5 +1,6 @@
-// Records the operations of the process' communicators: each arrival is packed into a data record
-// of its communicator. A communicator is told to the daemon with its first operation.
+// Records the operations of the process' communicators, NCCL's and the host's own: each arrival is
+// packed into a data record of its communicator. A communicator is told to the daemon with its
+// first operation.
 //
 // A killed process loses the arrivals of the open records: at most three of each communicator.
 //
@@ -40,6 +41,9 @@ class Communicators {
   // The host asked for it. Returns the handle by which kernel channels refer to it; null: they are
   // off. An event that comes after the communicator's end does nothing.
   void* OnOperation(const NcclHandle& communicator, const Operation& operation);
+  // The same for an operation of the host's own; null: nothing is recorded now. The handle goes to
+  // channels().OnHostEnd.
+  void* OnHostOperation(const NcclHandle& group, const Operation& operation);
   ChannelTimes& channels() { return channels_; }
 
   // The communicator ends: writes what is open.
@@ -60,6 +64,7 @@ class Communicators {
     OpenArrivals open;
   };
 
+  bool Record(const NcclHandle& handle, const Operation& operation, Arrival* arrival);
   bool Begin(uint32_t number, Communicator* communicator);
   void Announce(const CommunicatorId& id, int version, Communicator* communicator);
   void Write(Communicator* communicator);

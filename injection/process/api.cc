@@ -48,6 +48,10 @@ void TellFeatures(Guest* guest, uint32_t count, const char* const* names, const 
   }
 }
 
+NcclHandle HandleOf(uint64_t word) {
+  return NcclHandle::Unpack(reinterpret_cast<const void*>(word));
+}
+
 void Report(Feature feature, bool works, const char* message, uint32_t code = 0) {
   Guest* guest = g_guest;
   if (guest == nullptr || message == nullptr) return;
@@ -114,6 +118,41 @@ void seqpoint_batches(int per_iteration, const char* message) {
                         : per_iteration == 1 ? abi::kBatchOne
                                              : abi::kBatchEach;
   Report(Feature::kBatches, code != abi::kBatchUnknown, message, code);
+}
+
+uint64_t seqpoint_group(const char* name, uint64_t hash, int rank, int ranks) {
+  const CommunicatorId id = {name, hash, rank, ranks, 0};
+  return reinterpret_cast<uint64_t>(g_communicator_table.Open(id, 0, nullptr).Pack());
+}
+
+void seqpoint_group_end(uint64_t group) {
+  const NcclHandle handle = HandleOf(group);
+  if (Guest* guest = g_guest; guest != nullptr) guest->communicators.Flush(handle);
+  g_communicator_table.Close(handle);
+}
+
+uint64_t seqpoint_collective_begin(uint64_t group, const char* function, const char* datatype,
+                                   uint64_t elements, int peer, uint64_t sequence) {
+  Guest* guest = g_guest;
+  if (guest == nullptr) return 0;
+  Operation operation;
+  operation.function = function;
+  operation.datatype = datatype;
+  operation.elements = elements;
+  operation.sequence = sequence;
+  operation.peer = peer;
+  return reinterpret_cast<uint64_t>(
+      guest->communicators.OnHostOperation(HandleOf(group), operation));
+}
+
+void seqpoint_collective_end(uint64_t collective) {
+  Guest* guest = g_guest;
+  if (guest == nullptr || collective == 0) return;
+  guest->communicators.channels().OnHostEnd(HandleOf(collective), guest->clock.NowNs());
+}
+
+void seqpoint_collectives(int works, const char* message) {
+  Report(Feature::kCollectives, works != 0, message);
 }
 
 void seqpoint_rank(int rank, int world_size) {

@@ -140,14 +140,27 @@ bool AnotherCopyIsActive() {
 void ShowFunctions() {
   const Redirection bindings[] = {
 #define SEQPOINT_BINDING(name) {#name, nullptr, reinterpret_cast<void*>(name)}
-      SEQPOINT_BINDING(seqpoint_iteration_begin), SEQPOINT_BINDING(seqpoint_iteration_begin2),
-      SEQPOINT_BINDING(seqpoint_attach),          SEQPOINT_BINDING(seqpoint_forward),
-      SEQPOINT_BINDING(seqpoint_features),        SEQPOINT_BINDING(seqpoint_step),
-      SEQPOINT_BINDING(seqpoint_describe),        SEQPOINT_BINDING(seqpoint_batches),
-      SEQPOINT_BINDING(seqpoint_wants_operators), SEQPOINT_BINDING(seqpoint_distort),
-      SEQPOINT_BINDING(seqpoint_operators),       SEQPOINT_BINDING(seqpoint_rank),
-      SEQPOINT_BINDING(seqpoint_stand_down),      SEQPOINT_BINDING(seqpoint_come_back),
-      SEQPOINT_BINDING(seqpoint_active),          SEQPOINT_BINDING(seqpoint_version),
+      SEQPOINT_BINDING(seqpoint_iteration_begin),
+      SEQPOINT_BINDING(seqpoint_iteration_begin2),
+      SEQPOINT_BINDING(seqpoint_attach),
+      SEQPOINT_BINDING(seqpoint_forward),
+      SEQPOINT_BINDING(seqpoint_features),
+      SEQPOINT_BINDING(seqpoint_step),
+      SEQPOINT_BINDING(seqpoint_describe),
+      SEQPOINT_BINDING(seqpoint_batches),
+      SEQPOINT_BINDING(seqpoint_wants_operators),
+      SEQPOINT_BINDING(seqpoint_distort),
+      SEQPOINT_BINDING(seqpoint_operators),
+      SEQPOINT_BINDING(seqpoint_rank),
+      SEQPOINT_BINDING(seqpoint_stand_down),
+      SEQPOINT_BINDING(seqpoint_come_back),
+      SEQPOINT_BINDING(seqpoint_active),
+      SEQPOINT_BINDING(seqpoint_version),
+      SEQPOINT_BINDING(seqpoint_group),
+      SEQPOINT_BINDING(seqpoint_group_end),
+      SEQPOINT_BINDING(seqpoint_collective_begin),
+      SEQPOINT_BINDING(seqpoint_collective_end),
+      SEQPOINT_BINDING(seqpoint_collectives),
 #undef SEQPOINT_BINDING
   };
   BindWeak(bindings);

@@ -40,18 +40,35 @@ std::set<std::string> Symbols(const std::string& types) {
 
 TEST(LibraryTest, ExportsItsEntryPointsAndNothingElse) {
   EXPECT_EQ(Symbols("TtDdBbRrVWiu"),  // v and w are asked for, not given
-            (std::set<std::string>{"InitializeInjection",      "InitializeInjectionNvtx2",
-                                   "ncclProfiler_v1",          "ncclProfiler_v2",
-                                   "ncclProfiler_v3",          "ncclProfiler_v4",
-                                   "ncclProfiler_v5",          "ncclProfiler_v6",
-                                   "seqpoint_active",          "seqpoint_attach",
-                                   "seqpoint_batches",         "seqpoint_come_back",
-                                   "seqpoint_describe",        "seqpoint_distort",
-                                   "seqpoint_features",        "seqpoint_forward",
-                                   "seqpoint_iteration_begin", "seqpoint_iteration_begin2",
-                                   "seqpoint_operators",       "seqpoint_rank",
-                                   "seqpoint_stand_down",      "seqpoint_step",
-                                   "seqpoint_version",         "seqpoint_wants_operators"}));
+            (std::set<std::string>{"InitializeInjection",
+                                   "InitializeInjectionNvtx2",
+                                   "ncclProfiler_v1",
+                                   "ncclProfiler_v2",
+                                   "ncclProfiler_v3",
+                                   "ncclProfiler_v4",
+                                   "ncclProfiler_v5",
+                                   "ncclProfiler_v6",
+                                   "seqpoint_active",
+                                   "seqpoint_attach",
+                                   "seqpoint_batches",
+                                   "seqpoint_collective_begin",
+                                   "seqpoint_collective_end",
+                                   "seqpoint_collectives",
+                                   "seqpoint_come_back",
+                                   "seqpoint_describe",
+                                   "seqpoint_distort",
+                                   "seqpoint_features",
+                                   "seqpoint_forward",
+                                   "seqpoint_group",
+                                   "seqpoint_group_end",
+                                   "seqpoint_iteration_begin",
+                                   "seqpoint_iteration_begin2",
+                                   "seqpoint_operators",
+                                   "seqpoint_rank",
+                                   "seqpoint_stand_down",
+                                   "seqpoint_step",
+                                   "seqpoint_version",
+                                   "seqpoint_wants_operators"}));
 }
 
 TEST(LibraryTest, BringsNoCxxRuntime) {
