@@ -227,7 +227,9 @@ void PuppetDaemon::Serve() {
            script_[script_position_].condition(*processes_[0])) {
       script_[script_position_++].action(*processes_[0]);
     }
-    if (always_ && !processes_.empty() && !processes_[0]->gone) always_(*processes_[0]);
+    for (const auto& process : processes_) {
+      if (always_ && !process->gone) always_(*process);
+    }
     if (!stop_) continue;
     if (all_gone) break;
     if (stop_since_ns == 0) stop_since_ns = now_ns;

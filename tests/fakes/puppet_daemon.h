@@ -131,7 +131,8 @@ class PuppetDaemon : private ingest::InjectServer::Handler {
   explicit PuppetDaemon(const std::string& directory);
   ~PuppetDaemon() override;
 
-  // Runs `action` in the daemon's thread again and again while there is a process. Before Start.
+  // Runs `action` in the daemon's thread again and again, for each process while it lives. Before
+  // Start.
   void Always(Action action) { always_ = std::move(action); }
   // Runs `action` for the first process as soon as `condition` holds; actions run in the order in
   // which they were added, each once. Before Start.

@@ -49,6 +49,14 @@ class Library:
         self._wants_operators = function("seqpoint_wants_operators", ctypes.c_int, ctypes.c_void_p)
         self.distort = function("seqpoint_distort", None)
         self._operators = function("seqpoint_operators", None, ctypes.c_int, ctypes.c_char_p)
+        self._group = function("seqpoint_group", ctypes.c_uint64, ctypes.c_char_p, ctypes.c_uint64,
+                               ctypes.c_int, ctypes.c_int)
+        self.group_end = function("seqpoint_group_end", None, ctypes.c_uint64)
+        self.collective_begin = function("seqpoint_collective_begin", ctypes.c_uint64,
+                                         ctypes.c_uint64, ctypes.c_void_p, ctypes.c_void_p,
+                                         ctypes.c_uint64, ctypes.c_int, ctypes.c_uint64)
+        self.collective_end = function("seqpoint_collective_end", None, ctypes.c_uint64)
+        self._collectives = function("seqpoint_collectives", None, ctypes.c_int, ctypes.c_char_p)
         self._values = _Values()
         self._names = {}  # tuple of names -> address of their array
         self._kept = []
@@ -73,6 +81,19 @@ class Library:
             self._features(count, names_at, own.at, at_ns)
         else:
             self._forward(training, count, names_at, own.at, at_ns)
+
+    def text(self, text):
+        """An address for `collective_begin`."""
+        kept = ctypes.c_char_p(text.encode())
+        self._kept.append(kept)
+        return ctypes.cast(kept, ctypes.c_void_p).value
+
+    def group(self, name, number, rank, ranks):
+        return self._group(name.encode(errors="replace"), number, rank, ranks)
+
+    def collectives(self, works, message):
+        self._collectives(works, message.encode(errors="replace"))
+        log(message)
 
     def stand_down(self, holder):
         self._stand_down(holder.encode())

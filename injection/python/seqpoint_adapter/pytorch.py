@@ -39,6 +39,7 @@ import weakref
 
 from . import around_import, by_hand, features, hide_frame, tell
 from .batches import EACH, ONE, Batches
+from .collectives import Collectives
 from .cycle import TAKEN_OVER, Cycle
 from .hooks import around, compiling, leave_uncompiled, let_script, safely
 from .modules import Target, Targets, owners_of, parameters_of, trained_by, wrapped_by
@@ -121,6 +122,7 @@ class Adapter:
         self._met = {}  # by id: modules that were called while searching, weakly
         self._said = None  # of the last root that was found
         self._recorder = None  # of operators, where they are asked for
+        self._collectives = None
 
     @safely
     def install(self):
@@ -141,6 +143,7 @@ class Adapter:
             self._wrap_graph(torch.cuda.CUDAGraph)
         if os.environ.get("SEQPOINT_OPERATORS"):
             self._recorder = Recorder(torch, self._library, os.environ["SEQPOINT_OPERATORS"])
+        self._collectives = Collectives(torch, self._library)
         self._search()
         self._watch_backward(True)
         if hasattr(torch, "compile"):
@@ -273,6 +276,8 @@ class Adapter:
         self._broken = True
         if self._recorder is not None:
             self._recorder.close()
+        if self._collectives is not None:
+            self._collectives.close()
         self._targets.clear()
         self._searching = False
         self._watch_backward(False)
@@ -576,6 +581,8 @@ class Adapter:
     @safely
     def _on_step(self, optimizer, *_, **__):
         self._scaler_stepped = True
+        if self._collectives is not None:
+            self._collectives.on_step()
         if not (self._outer_steps and self._is_inner_step(optimizer)):
             self._step(optimizer)
 

@@ -119,6 +119,8 @@ class PyTorchTest(unittest.TestCase):
         self.profile = (profile._prepare_trace, profile.__exit__)
         graph = torch.cuda.CUDAGraph
         self.graph = (graph.capture_begin, graph.capture_end, graph.replay)
+        distributed = torch.distributed
+        self.distributed = distributed.init_process_group, distributed.destroy_process_group
         self.finders = list(sys.meta_path)
         self.adapter = pytorch.Adapter(torch, self.recorder)
         self.adapter.install()
@@ -127,6 +129,8 @@ class PyTorchTest(unittest.TestCase):
         for owner in list(self.adapter._patched):
             self.adapter._restore(owner)
         torch.optim.Optimizer.__init__ = self.kept[0]
+        (torch.distributed.init_process_group,
+         torch.distributed.destroy_process_group) = self.distributed
         torch.autograd.backward, torch.autograd.grad = self.backward
         torch.utils.data.dataloader._BaseDataLoaderIter.__next__ = self.next
         torch.optim.Optimizer._hook_for_profile = self.hooks
