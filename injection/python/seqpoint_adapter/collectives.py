@@ -150,10 +150,10 @@ class Collectives:
             finally:
                 del below
             if token:
-                if work is None:
+                if work is not None:  # one that is gone may have had the number
+                    token, self._works[id(work)] = self._works.get(id(work), 0), token
+                if token:
                     self._end(token)
-                else:
-                    self._works[id(work)] = token
             return work
 
         setattr(owner, name, wrapped)
