@@ -48,8 +48,7 @@ class Collectives:
         self._torch = torch
         self._library = library
         self._begin = self._end = None
-        self._below = torch._C._AutoDispatchBelowAutograd
-        self._plainly = torch._C.DisableTorchFunction
+        self._below = self._plainly = None  # classes of guards
         self._groups = weakref.WeakKeyDictionary()
         self._initialised = 0  # times
         self._texts = {}  # function or type -> address of its name
@@ -59,8 +58,8 @@ class Collectives:
         self._kernels = None  # registrations of our functions, which end with it
         self._off = False
         self._message = None  # that is told when the library profiles the process
-        distributed = torch.distributed
-        if distributed.is_available():
+        distributed = getattr(torch, "distributed", None)
+        if distributed is not None and distributed.is_available():
             around(self, distributed, "init_process_group", after="_on_initialised")
             around(self, distributed, "destroy_process_group", "_on_destroy")
 
@@ -96,6 +95,9 @@ class Collectives:
 
     def _install(self):
         torch = self._torch
+        # Calls do not come to our functions of the dispatcher; classes of the program see no read.
+        self._below = torch._C._AutoDispatchBelowAutograd
+        self._plainly = torch._C.DisableTorchFunction
         self._begin, self._end = self._library.collective_begin, self._library.collective_end
         c10d = torch.distributed.distributed_c10d
         for name, (function, part) in METHODS.items():
@@ -139,7 +141,7 @@ class Collectives:
         def wrapped(group, *args, **kwargs):
             token = 0 if self._off else self._enter(group, function, part,
                                                     (*args, *kwargs.values()))
-            below = self._below() if token else None  # our own function need not see it again
+            below = self._below() if token else None
             try:
                 work = original(group, *args, **kwargs)
             except BaseException as error:
@@ -179,7 +181,7 @@ class Collectives:
         operator = getattr(self._torch.ops.c10d, name).default
 
         def kernel(*args):
-            token = 0 if self._off else self._enter(self._group_of_replica(), function, part, args)
+            token = 0 if self._off else self._enter(None, function, part, args)
             if token:
                 self._open.append(token)
             below = self._below()
@@ -192,13 +194,13 @@ class Collectives:
 
     # What is told.
 
-    def _group_of_replica(self):
-        group = self._replica() if self._replica is not None else None
-        return group or self._torch.distributed.distributed_c10d._get_default_group()
-
     def _enter(self, group, function, part, args):
-        """What ends it; 0: it is not told."""
+        """What ends it; 0: it is not told. `group`: None of a call by C++."""
         try:
+            if group is None and self._replica is not None:
+                group = self._replica()
+            if group is None:
+                group = self._torch.distributed.distributed_c10d._get_default_group()
             known = self._groups.get(group, False)
             if known is False:
                 known = self._groups[group] = self._new_group(group)
