@@ -147,6 +147,38 @@ TEST_F(CommunicatorsTest, ChannelsTellFromTheFirstStartToTheLastEnd) {
   EXPECT_EQ(record.channels, 2u);
 }
 
+TEST_F(CommunicatorsTest, AnOperationOfTheHostsHasItsTimes) {
+  const NcclHandle group = Open(kWorld, 0);
+  const NcclHandle first =
+      NcclHandle::Unpack(communicators_->OnHostOperation(group, AllReduce(7, 0)));
+  const NcclHandle second =
+      NcclHandle::Unpack(communicators_->OnHostOperation(group, AllReduce(8, 0)));
+  const uint64_t end_ns = clock_.NowNs() + 1000;
+  communicators_->channels().OnHostEnd(second, end_ns);
+  communicators_->channels().OnHostEnd(second, end_ns + 1);
+  communicators_->channels().OnHostEnd(first, 1);
+  EXPECT_EQ(ring_.writer.header()->invalid_timestamps, 1u) << "the clock was set";
+  const std::vector<abi::DataRecord> records = ring_.Collectives();
+  ASSERT_EQ(records.size(), 1u);
+  const abi::CollectiveRecord& record = records[0].collective;
+  EXPECT_EQ(record.channels, 0);
+  EXPECT_EQ(record.sequence, 8u);
+  EXPECT_EQ(record.gpu_start_ns, record.host_ns);
+  EXPECT_EQ(record.gpu_end_ns, end_ns);
+  EXPECT_EQ(Announced()[0].version, 0u);
+}
+
+// A plugin of the user's may have NCCL tell them.
+TEST_F(CommunicatorsTest, NothingIsRecordedWhileTheLevelWantsNothing) {
+  const NcclHandle world = Open(kWorld, 6);
+  masks_.SetWish(false, 0, 0);
+  communicators_->OnOperation(world, AllReduce(0));
+  EXPECT_EQ(communicators_->OnHostOperation(world, AllReduce(0)), nullptr);
+  communicators_->WriteAll();
+  EXPECT_EQ(CountArrivals(), 0u);
+  EXPECT_TRUE(Announced().empty());
+}
+
 TEST_F(CommunicatorsTest, TimesThatMakeNoSenseAreCounted) {
   masks_.OnBoundary(1);
   const NcclHandle world = Open(kWorld, 6);
