@@ -2,7 +2,10 @@
 do nothing, under `seqpoint run` with a daemon of its own. Blocks of iterations through the
 adapter's hooks and past them take turns in one process.
 
-  SEQPOINT_BUILD=build/release python3 adapter_benchmark.py [--blocks 100]
+  SEQPOINT_BUILD=build/release python3 adapter_benchmark.py [--blocks 100] [--collectives]
+
+--collectives: what a collective of gloo costs instead, in a group of one rank, for a call by Python
+(allreduce and wait) and for one by C++ (broadcast).
 """
 
 import argparse
@@ -16,6 +19,7 @@ import time
 
 WARM_UP = 100_000
 BLOCK = 2_000
+COLLECTIVES_BLOCK = 100
 
 
 def loop(blocks):
@@ -68,18 +72,67 @@ def loop(blocks):
         hooks.update(kept)
         hooked.append(iterate(BLOCK, model, hooked_step))
         extra.append(hooked[-1] - plain[-1])
+    report("iteration", plain, hooked, extra)
+
+
+def report(what, plain, hooked, extra):
     for name, times in (("past the hooks", plain), ("through them", hooked), ("difference", extra)):
         low, middle, high = statistics.quantiles(times, n=4)
-        print(f"{name:15} {middle:6.2f} us per iteration (quartiles {low:.2f} to {high:.2f})")
+        print(f"{name:15} {middle:6.2f} us per {what} (quartiles {low:.2f} to {high:.2f}, "
+              f"smallest {min(times):.2f})")
+
+
+def collectives(blocks):
+    import torch
+    from torch import distributed, nn
+
+    with tempfile.TemporaryDirectory() as folder:
+        distributed.init_process_group("gloo", init_method=f"file://{folder}/store", rank=0,
+                                       world_size=1)
+    # The library begins with the first step.
+    model = nn.Linear(4, 4)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(3):
+        model(torch.ones(2, 4)).sum().backward()
+        optimizer.step()
+    group, options = distributed.distributed_c10d._get_default_group(), distributed.AllreduceOptions()
+    tensors, c10d = [torch.ones(4)], torch._C._distributed_c10d
+    allreduce, wait = c10d.ProcessGroup.allreduce, c10d.Work.wait
+    broadcast = distributed._broadcast_coalesced
+
+    def by_python(allreduce, wait, _):
+        wait(allreduce(group, tensors, options))
+
+    def by_cpp(_, __, broadcast):
+        broadcast(group, tensors, 1 << 20, 0)
+
+    def iterate(function, *functions):
+        begin = time.perf_counter()
+        for _ in range(COLLECTIVES_BLOCK):
+            function(*functions)
+        return (time.perf_counter() - begin) / COLLECTIVES_BLOCK * 1e6
+
+    for name, function in (("collective by Python", by_python), ("collective by C++", by_cpp)):
+        plain, hooked, extra = [], [], []
+        for _ in range(blocks):
+            below = torch._C._AutoDispatchBelowAutograd()  # past our functions in the dispatcher
+            plain.append(iterate(function, allreduce.__wrapped__, wait.__wrapped__,
+                                 broadcast.__wrapped__))
+            del below
+            hooked.append(iterate(function, allreduce, wait, broadcast))
+            extra.append(hooked[-1] - plain[-1])
+        report(name, plain, hooked, extra)
+    distributed.destroy_process_group()
 
 
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--blocks", type=int, default=100)
-    parser.add_argument("--loop", action="store_true")
+    parser.add_argument("--collectives", action="store_true")
+    parser.add_argument("--loop", action="store_true", help="for the process that is measured")
     options = parser.parse_args()
     if options.loop:
-        return loop(options.blocks)
+        return (collectives if options.collectives else loop)(options.blocks)
     build = os.environ["SEQPOINT_BUILD"]
     folder = tempfile.mkdtemp(prefix="sqpb")
     daemon = subprocess.Popen([f"{build}/bin/seqpointd", "--dir", folder, "--store",
@@ -89,7 +142,8 @@ def main():
             time.sleep(0.05)
         return subprocess.run(
             [f"{build}/bin/seqpoint", "run", "--quiet", "--no-progress", "--", sys.executable,
-             os.path.abspath(__file__), "--loop", "--blocks", str(options.blocks)],
+             os.path.abspath(__file__), "--loop", "--blocks", str(options.blocks),
+             *["--collectives"] * options.collectives],
             env=dict(os.environ, SEQPOINT_DIR=folder)).returncode
     finally:
         daemon.terminate()

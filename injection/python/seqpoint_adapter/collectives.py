@@ -251,7 +251,7 @@ class Collectives:
 
 
 def _tensors(args, part):
-    """Of this rank; of several lists the first."""
+    """This rank's own; the first of several lists."""
     if part is None:
         return ()
     own = args[part]
