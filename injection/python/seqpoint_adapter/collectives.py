@@ -192,7 +192,7 @@ class Collectives:
 
         return kernel
 
-    # What is told.
+    # Records.
 
     def _enter(self, group, function, part, args):
         """What ends it; 0: it is not told. `group`: None of a call by C++."""

@@ -51,7 +51,7 @@ class Recorder:
         self.messages.append((works, message))
 
 
-# What is put around PyTorch's functions stays, so one object serves all tests.
+# One object serves all tests: its functions stay around PyTorch's.
 RECORDER = Recorder()
 COLLECTIVES = Collectives(torch, RECORDER)
 
