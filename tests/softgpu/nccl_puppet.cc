@@ -9,6 +9,7 @@
 #include <cuda.h>
 #include <cupti.h>
 #include <dlfcn.h>
+#include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -120,6 +121,14 @@ class Puppet {
     }
   }
 
+  void Await(const std::string& file) const {
+    const std::string path = folder_ + "/" + file + "." + std::to_string(rank_);
+    for (int i = 0; access(path.c_str(), F_OK) != 0; ++i) {
+      if (i == 30'000) Fail("nobody made " + path);
+      usleep(1000);
+    }
+  }
+
   bool DoCompute(const std::vector<std::string>& words, long long a) {
     const std::string& name = words[0];
     if (name == "host") {
@@ -148,11 +157,12 @@ class Puppet {
       };
       while (lines() < a) usleep(1000);
     } else if (name == "await") {  // FILE: waits until the test has made it
-      const std::string path = folder_ + "/" + words[1] + "." + std::to_string(rank_);
-      for (int i = 0; access(path.c_str(), F_OK) != 0; ++i) {
-        if (i == 30'000) Fail("nobody made " + path);
-        usleep(1000);
-      }
+      Await(words[1]);
+    } else if (name == "kill_when") {  // FILE: the end of the process, on another thread
+      std::thread([this, file = words[1]] {
+        Await(file);
+        kill(getpid(), SIGKILL);
+      }).detach();
     } else if (name == "attach") {  // the profiler begins now, in the library that NCCL loaded
       void* library = dlopen(getenv("NCCL_PROFILER_PLUGIN"), RTLD_NOW | RTLD_NOLOAD);
       if (library == nullptr) Fail("NCCL has loaded no plugin");
