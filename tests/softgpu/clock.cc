@@ -52,9 +52,13 @@ void Clock::Work(uint64_t ns) {
   }
 }
 
-void Clock::WaitUntil(uint64_t time_ns) {
+void Clock::WaitUntil(Instant time) {
+  const uint64_t time_ns = time.ns;
   if (virtual_) {
     uint64_t now = now_ns_.load(std::memory_order_relaxed);
+    const uint64_t then = std::max(now, time_ns);
+    const uint64_t alone = Later(Now(), time).alone_ns;
+    lag_ns_.store(then > alone ? then - alone : 0, std::memory_order_relaxed);
     while (now < time_ns &&
            !now_ns_.compare_exchange_weak(now, time_ns, std::memory_order_relaxed)) {
     }

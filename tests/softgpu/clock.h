@@ -7,11 +7,25 @@
 #ifndef SEQPOINT_TESTS_SOFTGPU_CLOCK_H_
 #define SEQPOINT_TESTS_SOFTGPU_CLOCK_H_
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <mutex>
 
 namespace seqpoint::softgpu {
+
+// A time, and what it would be if no communication kernel of this process had waited for another
+// rank: each would have started when this rank arrived. Both follow the same rules with the same
+// durations, so their difference is what the waiting has cost so far.
+struct Instant {
+  uint64_t ns = 0;
+  uint64_t alone_ns = 0;
+};
+
+inline Instant Later(Instant a, Instant b) {
+  return {std::max(a.ns, b.ns), std::max(a.alone_ns, b.alone_ns)};
+}
+inline Instant operator+(Instant a, uint64_t ns) { return {a.ns + ns, a.alone_ns + ns}; }
 
 class Clock {
  public:
@@ -20,6 +34,10 @@ class Clock {
 
   uint64_t NowNs() const {
     return virtual_ ? now_ns_.load(std::memory_order_relaxed) : MonotonicNs();
+  }
+  Instant Now() const {
+    const uint64_t now = NowNs();
+    return {now, now - lag_ns_.load(std::memory_order_relaxed)};
   }
   bool is_virtual() const { return virtual_; }
   uint64_t start_ns() const { return start_ns_.load(std::memory_order_relaxed); }
@@ -34,7 +52,11 @@ class Clock {
   // CPU work that the caller asks for: the real clock spins.
   void Work(uint64_t ns);
 
-  void WaitUntil(uint64_t time_ns);
+  // In real mode `alone_ns` does not count.
+  void WaitUntil(Instant time);
+  void WaitUntil(uint64_t time_ns) {
+    WaitUntil({time_ns, time_ns - lag_ns_.load(std::memory_order_relaxed)});
+  }
 
   // Virtual: goes on at `time_ns`, if that is later, as if it had started later by the difference.
   void StartLater(uint64_t time_ns);
@@ -49,6 +71,7 @@ class Clock {
   const double speed_cap_;
   std::atomic<uint64_t> start_ns_;
   std::atomic<uint64_t> now_ns_;
+  std::atomic<uint64_t> lag_ns_{0};  // of the time without waiting for other ranks
   std::atomic<uint64_t> throttle_at_ns_;
   std::mutex mutex_;
   uint64_t anchor_virtual_ns_;  // guarded by mutex_

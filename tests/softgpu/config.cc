@@ -229,6 +229,17 @@ std::string Check(const Config& c) {
   return "";
 }
 
+// Ranks draw noise of their own: the seeds of two ranks are so far apart.
+constexpr uint64_t kSeedsOfRank = 1'000'003;
+
+// The first of these variables that is there, as torchrun and Open MPI set them; else 0.
+unsigned FromLauncher(std::initializer_list<const char*> names) {
+  for (const char* name : names) {
+    if (const char* value = getenv(name)) return static_cast<unsigned>(atoi(value));
+  }
+  return 0;
+}
+
 }  // namespace
 
 std::string LoadConfig(const char* path, const char* overrides, Config* config) {
@@ -268,6 +279,8 @@ std::string LoadConfig(const char* path, const char* overrides, Config* config) 
 const Config& ProcessConfig() {
   static const Config* config = [] {
     auto* loaded = new Config;
+    loaded->gpu_count =
+        std::max(1u, FromLauncher({"LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE"}));
     // Before the rest, so that a test that needs a release of its own has it.
     const char* version = getenv("SWGPU_CUPTI_VERSION");
     std::string error;
@@ -279,6 +292,7 @@ const Config& ProcessConfig() {
       fprintf(stderr, "softgpu: %s\n", error.c_str());
       _exit(2);
     }
+    loaded->seed += kSeedsOfRank * FromLauncher({"RANK", "OMPI_COMM_WORLD_RANK"});
     if (const char* truth = getenv("SWGPU_TRUTH")) loaded->truth_file = truth;
     return loaded;
   }();

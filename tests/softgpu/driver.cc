@@ -153,6 +153,7 @@ void Charge(Driver* driver, uint64_t ns) {
   uint64_t& random = t_state.random;
   random = random * 6364136223846793005 + (driver->config.seed | 1);
   double factor = driver->cpu_noise[(random >> 40) % driver->cpu_noise.size()];
+  factor *= driver->host_slowness.load(std::memory_order_relaxed);
   driver->clock.Spend(static_cast<uint64_t>(static_cast<double>(ns) * factor));
 }
 
@@ -285,7 +286,7 @@ extern "C" Hooks* swgpu_get_hooks() {
       Driver* driver = GetDriver();
       auto* c = context == nullptr ? t_state.current : reinterpret_cast<Context*>(context);
       if (driver != nullptr && c != nullptr) {
-        driver->clock.WaitUntil(driver->model.ContextTailNs(c));
+        driver->clock.WaitUntil(driver->model.ContextTail(c));
       }
     };
     g_hooks.synchronize_context = [](CUcontext context) {
@@ -293,7 +294,7 @@ extern "C" Hooks* swgpu_get_hooks() {
       auto* c = context == nullptr ? t_state.current : reinterpret_cast<Context*>(context);
       if (driver == nullptr || c == nullptr) return false;
       if (InvalidateCaptures(driver, c)) return false;
-      driver->clock.WaitUntil(driver->model.ContextTailNs(c));
+      driver->clock.WaitUntil(driver->model.ContextTail(c));
       return true;
     };
     g_hooks.allocate = [] {
@@ -322,11 +323,11 @@ extern "C" Hooks* swgpu_get_hooks() {
       return driver == nullptr ? std::vector<KernelSample>() : driver->model.TakeKernels(device);
     };
     g_hooks.next_launch_is_joint = [](JointKernel* kernel) { t_state.joint = kernel; };
-    g_hooks.end_joint = [](const JointLaunch& begun, uint64_t end_ns) {
+    g_hooks.end_joint = [](const JointLaunch& begun, uint64_t end_ns, uint64_t transfer_ns) {
       Driver* driver = GetDriver();
       if (driver == nullptr) return;
       JointLaunch launch = begun;
-      driver->model.EndJoint(end_ns, &launch);
+      driver->model.EndJoint(end_ns, transfer_ns, &launch);
       if (launch.reported) Report(launch.op);
     };
     g_hooks.meet_clocks = [](uint64_t time_ns) {
@@ -380,6 +381,22 @@ void swgpu_totals(SwgpuTotals* totals) {
   Counters c = driver == nullptr ? Counters{} : driver->model.Totals();
   *totals = {c.launches,     c.time_ns,       c.dram_read_bytes, c.dram_write_bytes,
              c.instructions, c.tensor_cycles, c.sm_active_cycles};
+}
+
+void swgpu_slow_kernels(const char* part, double factor) {
+  if (Driver* driver = GetDriver()) driver->model.SlowKernels(part, factor);
+}
+
+void swgpu_slow_host(double factor) {
+  if (Driver* driver = GetDriver()) driver->host_slowness = factor;
+}
+
+int swgpu_event_times(const void* event, uint64_t* ns, uint64_t* alone_ns) {
+  const auto* e = static_cast<const Event*>(event);
+  if (e == nullptr || !e->recorded) return 0;
+  *ns = e->time.ns;
+  *alone_ns = e->time.alone_ns;
+  return 1;
 }
 
 uint64_t swgpu_digest() {

@@ -56,6 +56,7 @@ struct Driver {
   Clock clock;
   Model model;
   std::vector<float> cpu_noise;
+  std::atomic<double> host_slowness{1};  // times what the host's calls and work usually take
 
   std::mutex mutex;
   std::vector<Context*> primaries;  // per device, null until retained

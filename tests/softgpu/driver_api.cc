@@ -76,7 +76,7 @@ void RaiseContext(uint32_t cbid, Context* context) {
 
 void DestroyContext(Driver* driver, Context* context) {
   RaiseContext(CUPTI_CBID_RESOURCE_CONTEXT_DESTROY_STARTING, context);
-  driver->clock.WaitUntil(driver->model.ContextTailNs(context));
+  driver->clock.WaitUntil(driver->model.ContextTail(context));
   if (t_state.current == context) t_state.current = nullptr;
   std::lock_guard lock(driver->mutex);
   driver->contexts.erase(context);  // the object stays: records and late calls may still name it
@@ -146,7 +146,7 @@ CUresult ReleaseInContext(void* pointer) {
   Driver* driver;
   Context* context;
   if (CUresult r = RequireContext(&driver, &context); r != CUDA_SUCCESS) return r;
-  driver->clock.WaitUntil(driver->model.ContextTailNs(context));  // freeing waits for the device
+  driver->clock.WaitUntil(driver->model.ContextTail(context));  // freeing waits for the device
   return Release(driver, pointer);
 }
 

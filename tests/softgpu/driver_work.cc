@@ -113,10 +113,10 @@ class HostFunctions {
 
 std::atomic<HostFunctions*> g_host_functions{nullptr};
 
-// Waits until the GPU's work up to `time_ns` is done, host functions included.
-void WaitUntil(Driver* driver, uint64_t time_ns) {
-  driver->clock.WaitUntil(time_ns);
-  if (HostFunctions* functions = g_host_functions.load()) functions->WaitFor(time_ns);
+// Waits until the GPU's work up to `time` is done, host functions included.
+void WaitUntil(Driver* driver, Instant time) {
+  driver->clock.WaitUntil(time);
+  if (HostFunctions* functions = g_host_functions.load()) functions->WaitFor(time.ns);
 }
 
 CUresult WaitForStream(Driver* driver, Stream* stream) {
@@ -126,7 +126,7 @@ CUresult WaitForStream(Driver* driver, Stream* stream) {
   }
   uint64_t start = driver->clock.NowNs();
   Charge(driver, driver->config.cpu_sync_ns);
-  WaitUntil(driver, driver->model.StreamTailNs(stream));
+  WaitUntil(driver, driver->model.StreamTail(stream));
   ReportSync(driver, stream->context, stream->id, reinterpret_cast<CUstream>(stream), kSyncStream,
              0, start);
   return CUDA_SUCCESS;
@@ -136,7 +136,7 @@ CUresult WaitForContext(Driver* driver, Context* context) {
   if (InvalidateCaptures(driver, context)) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
   uint64_t start = driver->clock.NowNs();
   Charge(driver, driver->config.cpu_sync_ns);
-  WaitUntil(driver, driver->model.ContextTailNs(context));
+  WaitUntil(driver, driver->model.ContextTail(context));
   ReportSync(driver, context, kNoStream, nullptr, kSyncContext, 0, start);
   return CUDA_SUCCESS;
 }
@@ -144,7 +144,7 @@ CUresult WaitForContext(Driver* driver, Context* context) {
 CUresult WaitForEvent(Driver* driver, Event* event) {
   uint64_t start = driver->clock.NowNs();
   Charge(driver, driver->config.cpu_sync_ns);
-  if (event->recorded) WaitUntil(driver, event->time_ns);
+  if (event->recorded) WaitUntil(driver, event->time);
   Context* context = event->context == nullptr ? t_state.current : event->context;
   if (context != nullptr) {
     ReportSync(driver, context, event->stream_id, nullptr, kSyncEvent, event->id, start);
@@ -177,7 +177,7 @@ CUresult RecordEvent(Driver* driver, Stream* stream, Event* event) {
       1) {
     Operation op = NewOperation(*stream);
     op.kind = OpKind::kEvent;
-    op.start_ns = op.end_ns = event->time_ns;
+    op.start_ns = op.end_ns = event->time.ns;
     op.event_id = event->id;
     Report(op);
   }
@@ -239,7 +239,7 @@ CUresult CopyOn(void* dst, const void* src, uint64_t bytes, CopyKind kind, CUstr
     if (!async && target->capture != nullptr) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
     CUresult result = Submit(driver, target, node);
     if (result == CUDA_SUCCESS && waits && target->capture == nullptr) {
-      driver->clock.WaitUntil(driver->model.StreamTailNs(target));
+      driver->clock.WaitUntil(driver->model.StreamTail(target));
     }
     return result;
   });
@@ -294,9 +294,9 @@ CUresult ElapsedMs(float* ms, CUevent start, CUevent end) {
     return CUDA_ERROR_INVALID_HANDLE;
   }
   uint64_t now = driver->clock.NowNs();
-  if (a->time_ns > now || b->time_ns > now) return CUDA_ERROR_NOT_READY;
+  if (a->time.ns > now || b->time.ns > now) return CUDA_ERROR_NOT_READY;
   *ms =
-      static_cast<float>(static_cast<double>(static_cast<int64_t>(b->time_ns - a->time_ns)) * 1e-6);
+      static_cast<float>(static_cast<double>(static_cast<int64_t>(b->time.ns - a->time.ns)) * 1e-6);
   return CUDA_SUCCESS;
 }
 
@@ -333,7 +333,7 @@ CUresult LaunchGraph(CUgraphExec handle, CUstream stream_handle, bool per_thread
     // that came too early to be traced.
     const bool whole = GraphTraceWanted();
     uint64_t start = std::max(driver->clock.NowNs() + driver->config.launch_latency_ns,
-                              driver->model.StreamTailNs(stream));
+                              driver->model.StreamTail(stream).ns);
     for (const GraphNode& node : exec->nodes) {
       Execute(driver, stream, node, exec->id, !whole, !exec->node_kinds_on);
     }
@@ -341,7 +341,7 @@ CUresult LaunchGraph(CUgraphExec handle, CUstream stream_handle, bool per_thread
       Operation op = NewOperation(*stream);
       op.kind = OpKind::kGraph;
       op.start_ns = start;
-      op.end_ns = std::max(start, driver->model.StreamTailNs(stream));
+      op.end_ns = std::max(start, driver->model.StreamTail(stream).ns);
       op.graph_id = exec->id;
       Report(op);
     }
@@ -371,7 +371,7 @@ void Execute(Driver* driver, Stream* stream, const GraphNode& node, uint32_t gra
   switch (node.type) {
     case GraphNode::Type::kKernel:
       if (node.joint != nullptr) {
-        JointLaunch launch{stream, node.kernel, node.work, op, 0, reported, graph_id != 0};
+        JointLaunch launch{stream, node.kernel, node.work, op, 0, 0, reported, graph_id != 0};
         driver->model.BeginJoint(node.shape, &launch);
         node.joint->Reached(launch);
         return;
@@ -416,7 +416,7 @@ void Execute(Driver* driver, Stream* stream, const GraphNode& node, uint32_t gra
 void RunHostFunction(Driver* driver, Stream* stream, void (*fn)(void*), void* data) {
   static std::once_flag once;
   std::call_once(once, [driver] { g_host_functions = new HostFunctions(&driver->clock); });
-  g_host_functions.load()->Run(driver->model.StreamTailNs(stream), fn, data);
+  g_host_functions.load()->Run(driver->model.StreamTail(stream).ns, fn, data);
 }
 
 }  // namespace seqpoint::softgpu
@@ -451,7 +451,7 @@ STREAM_API(cuStreamSynchronize, (CUstream stream), (stream), {
 STREAM_API(cuStreamQuery, (CUstream stream), (stream), {
   return WithContext([&](Driver* driver, Context* context) {
     Charge(driver, driver->config.cpu_query_ns);
-    uint64_t tail = driver->model.StreamTailNs(ResolveStream(context, stream, kPerThread));
+    uint64_t tail = driver->model.StreamTail(ResolveStream(context, stream, kPerThread)).ns;
     return tail <= driver->clock.NowNs() ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
   });
 })
@@ -549,7 +549,7 @@ DRIVER_API(cuEventQuery, (CUevent event), (event), {
   if (event == nullptr) return CUDA_ERROR_INVALID_HANDLE;
   Charge(driver, driver->config.cpu_query_ns);
   auto* e = reinterpret_cast<Event*>(event);
-  return !e->recorded || e->time_ns <= driver->clock.NowNs() ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+  return !e->recorded || e->time.ns <= driver->clock.NowNs() ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
 })
 
 DRIVER_API(cuEventElapsedTime, (float* ms, CUevent start, CUevent end), (ms, start, end),

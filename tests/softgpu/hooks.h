@@ -136,9 +136,10 @@ struct JointLaunch {
   Stream* stream;
   Kernel* kernel;
   SwgpuWork work;
-  Operation op;     // start_ns: when the stream reaches the kernel
-  uint64_t queued;  // its place in the stream's queue
-  bool reported;    // it leaves a record of its own
+  Operation op;       // start_ns: when the stream reaches the kernel
+  uint64_t alone_ns;  // when it would, had this process never waited for other ranks
+  uint64_t queued;    // its place in the stream's queue
+  bool reported;      // it leaves a record of its own
   bool in_graph;
 };
 
@@ -195,8 +196,8 @@ struct Hooks {
   // The next launch of the calling thread is this kernel, which outlives the graph that it may
   // become a node of.
   void (*next_launch_is_joint)(JointKernel*) = nullptr;
-  // Ends a joint launch; its record says `end_ns`.
-  void (*end_joint)(const JointLaunch&, uint64_t end_ns) = nullptr;
+  // Ends a joint launch; its record says `end_ns`. The last `transfer_ns` of it were no wait.
+  void (*end_joint)(const JointLaunch&, uint64_t end_ns, uint64_t transfer_ns) = nullptr;
   // Moves the virtual clock on to `time_ns`, as if the process had started later.
   void (*meet_clocks)(uint64_t time_ns) = nullptr;
   void (*wait_until)(uint64_t time_ns) = nullptr;

@@ -87,24 +87,38 @@ void Model::BeginStretch() {
   slow_factor_ = uniform < config_.noise_slow_share ? config_.noise_slow_factor : 1;
 }
 
-uint64_t Model::Ready(const Stream& stream) const {
+Instant Model::Ready(const Stream& stream) const {
   switch (stream.sync) {
     case Stream::Sync::kLegacy:
-      return std::max(stream.tail_ns, stream.context->blocking_tail_ns);
+      return Later(stream.tail, stream.context->blocking_tail);
     case Stream::Sync::kBlocking:
-      return std::max(stream.tail_ns, stream.context->legacy.tail_ns);
+      return Later(stream.tail, stream.context->legacy.tail);
     case Stream::Sync::kNonBlocking:
       break;
   }
-  return stream.tail_ns;
+  return stream.tail;
 }
 
-void Model::Finish(Stream* stream, uint64_t end_ns) {
+void Model::Finish(Stream* stream, Instant end) {
   Context* context = stream->context;
-  stream->tail_ns = end_ns;
-  context->tail_ns = std::max(context->tail_ns, end_ns);
+  stream->tail = end;
+  context->tail = Later(context->tail, end);
   if (stream->sync == Stream::Sync::kBlocking) {
-    context->blocking_tail_ns = std::max(context->blocking_tail_ns, end_ns);
+    context->blocking_tail = Later(context->blocking_tail, end);
+  }
+}
+
+void Model::LookUpSlowness(Kernel* kernel) const {
+  kernel->slowness_of = slow_kernels_state_;
+  kernel->slowness = 1;
+  const auto named = [&](const std::string& part) {
+    return kernel->name.find(part) != std::string::npos;
+  };
+  if (!config_.slow_kernel.empty() && named(config_.slow_kernel)) {
+    kernel->slowness = config_.slow_kernel_factor;
+  }
+  for (const auto& [part, factor] : slow_kernels_) {
+    if (named(part)) kernel->slowness *= factor;
   }
 }
 
@@ -119,10 +133,11 @@ SwgpuWork Model::DefaultWork(const LaunchShape& shape) const {
 }
 
 uint64_t Model::EnterQueue(Stream* stream, std::unique_lock<std::mutex>* lock) {
-  if (stream->queue_ends_ns.empty()) stream->queue_ends_ns.assign(config_.queue_depth, 0);
+  if (stream->queue_ends.empty()) stream->queue_ends.resize(config_.queue_depth);
   const uint64_t place = stream->queued++ % config_.queue_depth;
-  const uint64_t free_at = stream->queue_ends_ns[place];
-  if (free_at > clock_->NowNs()) [[unlikely]] {
+  const Instant free_at = stream->queue_ends[place];
+  const Instant now = clock_->Now();
+  if (free_at.ns > now.ns || free_at.alone_ns > now.alone_ns) [[unlikely]] {
     lock->unlock();
     clock_->WaitUntil(free_at);
     lock->lock();
@@ -174,40 +189,36 @@ void Model::Launch(Stream* stream, Kernel* kernel, const LaunchShape& shape, con
   const uint64_t signature = Signature(*kernel, shape);
 
   std::unique_lock lock(mutex_);
-  uint64_t& slot = stream->queue_ends_ns[EnterQueue(stream, &lock)];
-  uint64_t now = clock_->NowNs();
+  Instant& slot = stream->queue_ends[EnterQueue(stream, &lock)];
+  Instant now = clock_->Now();
   // A library tries its algorithms when it meets a matrix shape for the first time: the host waits
   // for the GPU and measures.
   if (work.tensor_flops > 0 && config_.search_ns > 0 && searched_.insert(signature).second) {
-    uint64_t idle_at = std::max(now, stream->tail_ns);
+    const Instant idle_at = Later(now, stream->tail);
     lock.unlock();
     clock_->WaitUntil(idle_at + config_.search_ns);
     lock.lock();
-    now = clock_->NowNs();
+    now = clock_->Now();
   }
-  UpdateDrift(now);
+  UpdateDrift(now.ns);
   launched_in_stretch_ = true;
-  if (kernel->slowness == 0) [[unlikely]] {
-    const bool slow =
-        !config_.slow_kernel.empty() && kernel->name.find(config_.slow_kernel) != std::string::npos;
-    kernel->slowness = slow ? config_.slow_kernel_factor : 1;
-  }
+  if (kernel->slowness_of != slow_kernels_state_) [[unlikely]]
+    LookUpSlowness(kernel);
   Device& device = devices_[stream->context->device];
   double noise = Noise(kernel_noise_) * slow_factor_ * drift_ * kernel->slowness * device.slowness;
-  uint64_t start =
-      std::max(now + config_.launch_latency_ns, Ready(*stream) + config_.kernel_gap_ns);
-  start = std::max(start, device.exclusive_end_ns);
+  Instant start = Later(now + config_.launch_latency_ns, Ready(*stream) + config_.kernel_gap_ns);
+  start = Later(start, device.exclusive_end);
   const bool exclusive = share > 0.5;
-  if (exclusive) start = std::max(start, device.shared_end_ns);
-  const uint64_t duration = BesideJoint(device, start, static_cast<uint64_t>(ideal_ns * noise));
-  const uint64_t end = start + duration;
+  if (exclusive) start = Later(start, device.shared_end);
+  const uint64_t duration = BesideJoint(device, start.ns, static_cast<uint64_t>(ideal_ns * noise));
+  const Instant end = start + duration;
   c.time_ns = static_cast<double>(duration);
   c.sm_active_cycles = c.time_ns * config_.clock_mhz * 1e-3 * sms * share;
   c.warp_cycles = c.sm_active_cycles *
                   std::min(64.0, std::ceil(threads_per_block / 32) * std::ceil(blocks / sms));
 
-  (exclusive ? device.exclusive_end_ns : device.shared_end_ns) =
-      std::max(exclusive ? device.exclusive_end_ns : device.shared_end_ns, end);
+  Instant& last_end = exclusive ? device.exclusive_end : device.shared_end;
+  last_end = Later(last_end, end);
   Finish(stream, end);
   slot = end;
 
@@ -217,12 +228,12 @@ void Model::Launch(Stream* stream, Kernel* kernel, const LaunchShape& shape, con
   totals_.Add(c);
   op->sequence = ++launches_;
   if (device.watched) [[unlikely]]
-    device.kernels.push_back({kernel->name.c_str(), c, start, end});
+    device.kernels.push_back({kernel->name.c_str(), c, start.ns, end.ns});
   std::vector<KernelSample>* samples = stream->context->samples;
-  uint64_t replay_end = end;
+  Instant replay_end = end;
   if (samples != nullptr) [[unlikely]] {
-    samples->push_back({kernel->name.c_str(), c, start, end});
-    replay_end += (stream->context->sample_passes - 1) * duration;
+    samples->push_back({kernel->name.c_str(), c, start.ns, end.ns});
+    replay_end = end + (stream->context->sample_passes - 1) * duration;
     Finish(stream, replay_end);
   }
   lock.unlock();
@@ -230,8 +241,8 @@ void Model::Launch(Stream* stream, Kernel* kernel, const LaunchShape& shape, con
     clock_->WaitUntil(replay_end);
 
   Describe(*kernel, shape, op);
-  op->start_ns = start;
-  op->end_ns = end;
+  op->start_ns = start.ns;
+  op->end_ns = end.ns;
 }
 
 void Model::BeginJoint(const LaunchShape& shape, JointLaunch* launch) {
@@ -240,12 +251,14 @@ void Model::BeginJoint(const LaunchShape& shape, JointLaunch* launch) {
   launch->queued = EnterQueue(stream, &lock);
   launched_in_stretch_ = true;
   Describe(*launch->kernel, shape, &launch->op);
-  launch->op.start_ns =
-      std::max(clock_->NowNs() + config_.launch_latency_ns, Ready(*stream) + config_.kernel_gap_ns);
+  const Instant start =
+      Later(clock_->Now() + config_.launch_latency_ns, Ready(*stream) + config_.kernel_gap_ns);
+  launch->op.start_ns = start.ns;
+  launch->alone_ns = start.alone_ns;
   stream->digest = Mix(stream->digest, Signature(*launch->kernel, shape));
 }
 
-void Model::EndJoint(uint64_t end_ns, JointLaunch* launch) {
+void Model::EndJoint(uint64_t end_ns, uint64_t transfer_ns, JointLaunch* launch) {
   Stream* stream = launch->stream;
   Kernel* kernel = launch->kernel;
   Operation& op = launch->op;
@@ -263,8 +276,9 @@ void Model::EndJoint(uint64_t end_ns, JointLaunch* launch) {
   c.warp_cycles = c.sm_active_cycles * op.block[0] / 32;
 
   std::lock_guard lock(mutex_);
-  Finish(stream, op.end_ns);
-  stream->queue_ends_ns[launch->queued] = op.end_ns;
+  const Instant end{op.end_ns, launch->alone_ns + transfer_ns};
+  Finish(stream, end);
+  stream->queue_ends[launch->queued] = end;
   Device& device = devices_[stream->context->device];
   if (op.end_ns > device.joint_end_ns) {
     device.joint_start_ns = op.start_ns;
@@ -290,16 +304,16 @@ void Model::Copy(Stream* stream, CopyKind kind, void* dst, const void* src, uint
   uint64_t signature = Mix(static_cast<uint64_t>(kind) + 1, HashBytes(src, bytes));
   std::lock_guard lock(mutex_);
   if (kind == CopyKind::kHtoD) BeginStretch();
-  uint64_t now = clock_->NowNs();
-  UpdateDrift(now);
+  const Instant now = clock_->Now();
+  UpdateDrift(now.ns);
   Device& device = devices_[stream->context->device];
-  uint64_t start = std::max(now + config_.launch_latency_ns, Ready(*stream));
+  Instant start = Later(now + config_.launch_latency_ns, Ready(*stream));
   double ns_per_byte = 2 * ns_per_byte_;
-  uint64_t* engine = nullptr;
+  Instant* engine = nullptr;
   if (kind == CopyKind::kHtoD || kind == CopyKind::kDtoH) {
-    engine = &device.engine_end_ns[kind == CopyKind::kHtoD ? 0 : 1];
+    engine = &device.engine_end[kind == CopyKind::kHtoD ? 0 : 1];
     ns_per_byte = 1 / (kind == CopyKind::kHtoD ? config_.h2d_gbps : config_.d2h_gbps);
-    start = std::max(start, *engine);
+    start = Later(start, *engine);
   }
   auto duration = static_cast<uint64_t>(
       (static_cast<double>(config_.copy_latency_ns) + static_cast<double>(bytes) * ns_per_byte) *
@@ -310,8 +324,8 @@ void Model::Copy(Stream* stream, CopyKind kind, void* dst, const void* src, uint
   memmove(dst, src, bytes);
 
   op->kind = kind == CopyKind::kPtoP ? OpKind::kMemcpyPeer : OpKind::kMemcpy;
-  op->start_ns = start;
-  op->end_ns = start + duration;
+  op->start_ns = start.ns;
+  op->end_ns = start.ns + duration;
   op->bytes = bytes;
   op->copy_kind = static_cast<uint8_t>(kind);
 }
@@ -320,7 +334,7 @@ void Model::Memset(Stream* stream, void* dst, uint32_t value, uint32_t value_byt
                    Operation* op) {
   const uint64_t bytes = count * value_bytes;
   std::lock_guard lock(mutex_);
-  uint64_t start = std::max(clock_->NowNs() + config_.launch_latency_ns, Ready(*stream));
+  const Instant start = Later(clock_->Now() + config_.launch_latency_ns, Ready(*stream));
   auto duration = static_cast<uint64_t>(
       (static_cast<double>(config_.kernel_min_ns) + static_cast<double>(bytes) * ns_per_byte_) *
       Noise(kernel_noise_));
@@ -336,8 +350,8 @@ void Model::Memset(Stream* stream, void* dst, uint32_t value, uint32_t value_byt
   }
 
   op->kind = OpKind::kMemset;
-  op->start_ns = start;
-  op->end_ns = start + duration;
+  op->start_ns = start.ns;
+  op->end_ns = start.ns + duration;
   op->bytes = bytes;
   op->value = value;
 }
@@ -347,23 +361,23 @@ void Model::Record(Stream* stream, Event* event) {
   event->context = stream->context;
   event->stream_id = stream->id;
   event->recorded = true;
-  event->time_ns = std::max(clock_->NowNs() + config_.launch_latency_ns, Ready(*stream));
-  Finish(stream, event->time_ns);
+  event->time = Later(clock_->Now() + config_.launch_latency_ns, Ready(*stream));
+  Finish(stream, event->time);
 }
 
 void Model::WaitEvent(Stream* stream, const Event* event) {
   std::lock_guard lock(mutex_);
-  if (event->recorded) Finish(stream, std::max(Ready(*stream), event->time_ns));
+  if (event->recorded) Finish(stream, Later(Ready(*stream), event->time));
 }
 
-uint64_t Model::StreamTailNs(Stream* stream) {
+Instant Model::StreamTail(Stream* stream) {
   std::lock_guard lock(mutex_);
   return Ready(*stream);
 }
 
-uint64_t Model::ContextTailNs(Context* context) {
+Instant Model::ContextTail(Context* context) {
   std::lock_guard lock(mutex_);
-  return context->tail_ns;
+  return context->tail;
 }
 
 void Model::InitStream(Stream* stream, Context* context, uint32_t flags, int priority,
@@ -406,6 +420,12 @@ void Model::WatchDevice(int device, bool on) {
 void Model::SlowDevice(int device, double factor) {
   std::lock_guard lock(mutex_);
   devices_[device].slowness = factor;
+}
+
+void Model::SlowKernels(const std::string& part, double factor) {
+  std::lock_guard lock(mutex_);
+  slow_kernels_[part] = factor;
+  ++slow_kernels_state_;
 }
 
 std::vector<KernelSample> Model::TakeKernels(int device) {

@@ -14,6 +14,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -37,8 +38,9 @@ struct Kernel {
   uint64_t name_hash = 0;
   uint32_t module_id = 0;
   uint32_t max_dynamic_shared_bytes = 48 * 1024;
-  double slowness = 0;  // times its usual duration; 0: not looked up. Guarded like `truth`
-  Counters truth;       // all launches, guarded by the model's mutex
+  double slowness = 1;       // times its usual duration. Guarded like `truth`
+  uint64_t slowness_of = 0;  // the state of the settings that it was looked up in
+  Counters truth;            // all launches, guarded by the model's mutex
 };
 
 struct Stream {
@@ -50,9 +52,9 @@ struct Stream {
   int priority = 0;
   Sync sync = Sync::kBlocking;
   // Guarded by the model's mutex.
-  uint64_t tail_ns = 0;
+  Instant tail;
   uint64_t digest = 0;
-  std::vector<uint64_t> queue_ends_ns;  // ends of the last `queue_depth` launches, a ring
+  std::vector<Instant> queue_ends;  // ends of the last `queue_depth` launches, a ring
   uint64_t queued = 0;
   Graph* capture = nullptr;
 };
@@ -61,7 +63,7 @@ struct Event {
   uint32_t id = 0;
   uint32_t flags = 0;
   bool recorded = false;
-  uint64_t time_ns = 0;
+  Instant time;
   Context* context = nullptr;  // of the last record, as the stream may be gone
   uint32_t stream_id = 0;
   Graph* capture = nullptr;
@@ -114,8 +116,8 @@ struct Context {
   Stream legacy;
   Stream per_thread;  // one per-thread default stream serves all threads
   // Guarded by the model's mutex.
-  uint64_t blocking_tail_ns = 0;
-  uint64_t tail_ns = 0;
+  Instant blocking_tail;
+  Instant tail;
   Counters counters;
   std::vector<KernelSample>* samples = nullptr;
   uint32_t sample_passes = 1;
@@ -131,9 +133,9 @@ class Model {
   void Launch(Stream* stream, Kernel* kernel, const LaunchShape& shape, const SwgpuWork& work,
               Operation* op);
   // A joint kernel: its start is known at once, its end later. Between the two calls nobody submits
-  // to the stream or waits for it.
+  // to the stream or waits for it. `transfer_ns` of its duration it did not wait for other ranks.
   void BeginJoint(const LaunchShape& shape, JointLaunch* launch);
-  void EndJoint(uint64_t end_ns, JointLaunch* launch);
+  void EndJoint(uint64_t end_ns, uint64_t transfer_ns, JointLaunch* launch);
   void Copy(Stream* stream, CopyKind kind, void* dst, const void* src, uint64_t bytes,
             Operation* op);
   void Memset(Stream* stream, void* dst, uint32_t value, uint32_t value_bytes, uint64_t count,
@@ -144,8 +146,8 @@ class Model {
   // Work of a launch whose program did not describe it.
   SwgpuWork DefaultWork(const LaunchShape& shape) const;
 
-  uint64_t StreamTailNs(Stream* stream);
-  uint64_t ContextTailNs(Context* context);
+  Instant StreamTail(Stream* stream);
+  Instant ContextTail(Context* context);
 
   void InitStream(Stream* stream, Context* context, uint32_t flags, int priority,
                   Stream::Sync sync);
@@ -156,6 +158,8 @@ class Model {
   void WatchDevice(int device, bool on);
   std::vector<KernelSample> TakeKernels(int device);
   void SlowDevice(int device, double factor);
+  // From now on kernels with `part` in their names take `factor` times as long. 1 ends it.
+  void SlowKernels(const std::string& part, double factor);
 
   // Other processes' clocks were ahead: goes on at `time_ns`, as if this one had started later.
   void MeetClocks(uint64_t time_ns);
@@ -168,11 +172,11 @@ class Model {
 
  private:
   struct Device {
-    uint64_t exclusive_end_ns = 0;  // last kernel that runs alone
-    uint64_t shared_end_ns = 0;     // last kernel that shares
-    uint64_t joint_start_ns = 0;    // last joint kernel
+    Instant exclusive_end;        // last kernel that runs alone
+    Instant shared_end;           // last kernel that shares
+    uint64_t joint_start_ns = 0;  // last joint kernel
     uint64_t joint_end_ns = 0;
-    uint64_t engine_end_ns[2] = {0, 0};  // H2D, D2H
+    Instant engine_end[2];  // H2D, D2H
     bool watched = false;
     double slowness = 1;                // what kernels take, times
     std::vector<KernelSample> kernels;  // while watched
@@ -182,8 +186,9 @@ class Model {
   uint64_t EnterQueue(Stream* stream, std::unique_lock<std::mutex>* lock);
   // Time of a kernel beside a running joint kernel; alone it would take `duration_ns`.
   uint64_t BesideJoint(const Device& device, uint64_t start_ns, uint64_t duration_ns) const;
-  uint64_t Ready(const Stream& stream) const;
-  void Finish(Stream* stream, uint64_t end_ns);
+  Instant Ready(const Stream& stream) const;
+  void Finish(Stream* stream, Instant end);
+  void LookUpSlowness(Kernel* kernel) const;
   double Noise(const std::vector<float>& factors);
   void UpdateDrift(uint64_t now_ns);
   void BeginStretch();
@@ -200,6 +205,8 @@ class Model {
   double drift_ = 1;
   uint64_t drift_due_ns_ = 0;
   bool launched_in_stretch_ = false;
+  std::map<std::string, double> slow_kernels_;  // by a part of their names
+  uint64_t slow_kernels_state_ = 1;             // counts the changes
   std::unordered_set<uint64_t> searched_;
   Counters totals_;
   uint64_t digest_ = 0;  // of destroyed streams

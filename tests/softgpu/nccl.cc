@@ -542,3 +542,11 @@ NCCL_API(ncclResult_t, ncclGroupStart, ()) {
 
 NCCL_API(ncclResult_t, ncclGroupEnd, ()) { return NcclGroupEnd(); }
 // NOLINTEND(readability-identifier-naming)
+
+extern "C" __attribute__((visibility("default"))) void swgpu_nccl_link(int a, int b,
+                                                                       double factor) {
+  using seqpoint::softgpu::GetRegistry;
+  seqpoint::softgpu::SetNcclLink(a, b, factor);
+  std::lock_guard lock(GetRegistry().mutex);
+  for (const auto& [handle, communicator] : GetRegistry().communicators) communicator->RenewLaw();
+}

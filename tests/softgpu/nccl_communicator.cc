@@ -15,12 +15,14 @@ namespace {
 
 char g_last_error[1024] = "";
 
-// Kernels, and the ranks of the first communicators, by context. Leaked: exit handlers may call in.
+// Kernels, and the ranks of the first communicators, by context; links. Leaked: exit handlers may
+// call in.
 struct Contexts {
   std::mutex mutex;
   std::map<CUcontext, CUmodule> modules;
   std::map<std::pair<CUcontext, std::string>, CUfunction> kernels;
   std::map<CUcontext, int> world_ranks;
+  std::map<std::pair<int, int>, double> links;  // shares of bandwidth that the program has set
 };
 
 Contexts& GetContexts() {
@@ -33,6 +35,11 @@ Contexts& GetContexts() {
 Hooks& NcclHooks() {
   static Hooks& hooks = *swgpu_get_hooks();
   return hooks;
+}
+
+void SetNcclLink(int a, int b, double factor) {
+  std::lock_guard lock(GetContexts().mutex);
+  GetContexts().links[{a, b}] = factor;
 }
 
 NcclProfiler& ProcessProfiler() {
@@ -121,9 +128,20 @@ ncclResult_t NcclCommunicator::Meet() {
     if (r == 0) seed_ = post.b;
   }
   hooks.meet_clocks(latest_ns);
-  law = std::make_unique<NcclLaw>(NcclConfig(), world_ranks_);
+  RenewLaw();
   ProcessProfiler().Init({hash, name(), law->nodes(), ranks, rank}, &profiler_context);
   return ncclSuccess;
+}
+
+void NcclCommunicator::RenewLaw() {
+  Config config = NcclConfig();
+  {
+    std::lock_guard lock(GetContexts().mutex);
+    for (const auto& [ranks, factor] : GetContexts().links) {
+      config.nccl_link.push_back({ranks.first, ranks.second, factor});
+    }
+  }
+  law = std::make_unique<NcclLaw>(config, world_ranks_);
 }
 
 ncclResult_t NcclCommunicator::Split(int color, int key, const std::string& name,

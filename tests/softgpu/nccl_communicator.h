@@ -21,6 +21,10 @@
 
 namespace seqpoint::softgpu {
 
+// From now on the link between two ranks of the first communicators has this share of the bandwidth
+// that the settings give it. 1 ends it. RenewLaw takes it over.
+void SetNcclLink(int a, int b, double factor);
+
 // The table that the libraries of the process share.
 Hooks& NcclHooks();
 NcclProfiler& ProcessProfiler();
@@ -82,6 +86,8 @@ class NcclCommunicator {
   // The last call: the plugin forgets the communicator.
   void Close();
 
+  // The links between ranks have changed.
+  void RenewLaw();
   // The factor that the noise gives to the collective, or the transfer, of this number.
   double Noise(uint64_t number) const;
   // How long (real time) a thread of this rank has been waiting for others.

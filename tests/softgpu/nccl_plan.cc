@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <string>
 
 #include "tests/softgpu/nccl_events.h"
@@ -16,6 +17,8 @@ namespace {
 constexpr unsigned kThreads = 512;
 // Looks of a rank that never comes, at whether it was aborted.
 constexpr useconds_t kNeverUs = 20'000;
+
+std::atomic<bool> g_dies{false};  // swgpu_nccl_die was called
 
 bool Is(const Config::Incident& incident, const NcclCommunicator& communicator) {
   return communicator.is_first && incident.rank == communicator.rank &&
@@ -133,6 +136,7 @@ bool NcclPlan::Post() {
     while (!c.segment->aborted()) usleep(kNeverUs);
     return false;
   }
+  if (g_dies) kill(getpid(), SIGKILL);
   const bool is_killed = Is(NcclConfig().nccl_kill, c);
   kernel_ = c.kernels++;
   if (!collectives_.empty()) {
@@ -203,10 +207,10 @@ void NcclPlan::End() {
   ContextScope scope(c.context);
   const std::optional<Arrivals> all = Await();
   if (!all.has_value()) {
-    NcclHooks().end_joint(launch_, NcclHooks().now_ns());
+    NcclHooks().end_joint(launch_, NcclHooks().now_ns(), 0);
     return;
   }
-  NcclHooks().end_joint(launch_, all->end_ns);
+  NcclHooks().end_joint(launch_, all->end_ns, all->end_ns - all->start_ns);
   if (!launch_.in_graph) LeaveStreams();
   c.last_end_ns = std::max(c.last_end_ns, all->end_ns);
 
@@ -252,3 +256,7 @@ void NcclPlan::Tell(uint64_t end_ns) {
 }
 
 }  // namespace seqpoint::softgpu
+
+extern "C" __attribute__((visibility("default"))) void swgpu_nccl_die() {
+  seqpoint::softgpu::g_dies = true;
+}

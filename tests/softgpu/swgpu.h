@@ -43,6 +43,19 @@ typedef struct SwgpuTotals {
 } SwgpuTotals;
 __attribute__((weak)) void swgpu_totals(SwgpuTotals* totals);
 
+// From now on kernels with `part` in their names take `factor` times as long; every kernel with "".
+// Kernels of the software NCCL keep their law. A later call with the same part replaces the factor.
+__attribute__((weak)) void swgpu_slow_kernels(const char* part, double factor);
+
+// From now on the host takes `factor` times as long: for each call (`cpu.*`) and in
+// swgpu_host_work. With clock.mode=real it does nothing.
+__attribute__((weak)) void swgpu_slow_host(double factor);
+
+// The time of a recorded event (cudaEvent_t), by the software GPU's clock, and the time at which it
+// would have been if no communication kernel of this process had ever waited for another rank. 0:
+// it was not recorded.
+__attribute__((weak)) int swgpu_event_times(const void* event, uint64_t* ns, uint64_t* alone_ns);
+
 // Digest over name, geometry and stream order of every launch, and the bytes of every copy and
 // memset. Two runs that did the same GPU work have the same digest.
 __attribute__((weak)) uint64_t swgpu_digest(void);
@@ -60,6 +73,13 @@ typedef struct SwgpuNcclTotals {
   uint64_t last_arrivals;  // kernels at which this rank arrived last
 } SwgpuNcclTotals;
 __attribute__((weak)) void swgpu_nccl_totals(SwgpuNcclTotals* totals);
+
+// From the next operation on, the link between two ranks has this share of the bandwidth that the
+// settings give it. Every rank of a communicator has to say so before the same operation.
+__attribute__((weak)) void swgpu_nccl_link(int a, int b, double factor);
+
+// The process is killed (SIGKILL) in its next communication kernel: launched, but never arrived.
+__attribute__((weak)) void swgpu_nccl_die(void);
 
 #ifdef __cplusplus
 }
