@@ -1,6 +1,7 @@
 #include "tests/workloads/feeder.h"
 
 #include <cstring>
+#include <utility>
 
 namespace seqpoint::workload {
 
@@ -23,14 +24,14 @@ Feeder::Buffers Feeder::MakeBuffers() const {
   return buffers;
 }
 
-void Feeder::Start(const std::vector<const Batch*>& batches) {
-  batches_ = batches;
-  if (prefetch_ && !batches_.empty()) Prefetch();
+void Feeder::Start(std::vector<Item> items) {
+  items_ = std::move(items);
+  if (prefetch_ && !items_.empty()) Prefetch();
 }
 
-DeviceBatch Feeder::CopyInStep(const Batch& batch, const Buffers& to) {
-  HostWork(load_ns_);
-  const HostBatch host = model_->MakeBatch(batch.examples, batch.lengths);
+DeviceBatch Feeder::CopyInStep(const Item& item, const Buffers& to) {
+  HostWork(load_ns_ + item.delay_ns);
+  const HostBatch host = model_->MakeBatch(item.batch->examples, item.batch->lengths);
   for (size_t i = 0; i < host.arrays.size(); ++i) {
     CopyToDevice(compute_, to.arrays[i], host.arrays[i].data, host.arrays[i].bytes);
   }
@@ -50,9 +51,9 @@ Feeder::Staging* Feeder::FreeStaging() {
 
 void Feeder::Prefetch() {
   Buffers& to = buffers_[prefetched_ % 2];
-  HostWork(load_ns_);
-  const HostBatch host =
-      model_->MakeBatch(batches_[prefetched_]->examples, batches_[prefetched_]->lengths);
+  const Item& item = items_[prefetched_];
+  HostWork(load_ns_ + item.delay_ns);
+  const HostBatch host = model_->MakeBatch(item.batch->examples, item.batch->lengths);
   if (prefetched_ >= 2) WaitEvent(copy_stream_, to.released);
   Staging* staging = FreeStaging();
   for (size_t i = 0; i < host.arrays.size(); ++i) {
@@ -74,15 +75,15 @@ void Feeder::Prefetch() {
 
 DeviceBatch Feeder::Next() {
   const size_t current = next_++;
-  if (!prefetch_) return CopyInStep(*batches_[current], buffers_[0]);
+  if (!prefetch_) return CopyInStep(items_[current], buffers_[0]);
   // All work on the batch before has been submitted by now.
   if (current > 0) RecordEvent(buffers_[(current - 1) % 2].released, compute_);
   WaitEvent(compute_, buffers_[current % 2].copied);
   const DeviceBatch batch = ready_[current % 2];
-  if (prefetched_ < batches_.size()) Prefetch();
+  if (prefetched_ < items_.size()) Prefetch();
   return batch;
 }
 
-DeviceBatch Feeder::CopyNow(const Batch& batch) { return CopyInStep(batch, evaluation_); }
+DeviceBatch Feeder::CopyNow(const Batch& batch) { return CopyInStep({&batch, 0}, evaluation_); }
 
 }  // namespace seqpoint::workload

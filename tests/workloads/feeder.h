@@ -20,8 +20,13 @@ class Feeder {
   // `load_ns`: host time to load a batch.
   Feeder(Model* model, Stream compute, bool prefetch, uint64_t load_ns);
 
-  // Batches in the order in which Next will deliver them; must outlive the feeder.
-  void Start(const std::vector<const Batch*>& batches);
+  // A batch, and by how much longer than usual it takes to load.
+  struct Item {
+    const Batch* batch;
+    uint64_t delay_ns;
+  };
+  // In the order in which Next will deliver them; the batches must outlive the feeder.
+  void Start(std::vector<Item> items);
   // The next batch, ready for work submitted to the compute stream from now on. Its buffers stay as
   // they are until the call after the next one (prefetch) or the next one (in step).
   DeviceBatch Next();
@@ -41,7 +46,7 @@ class Feeder {
   };
 
   Buffers MakeBuffers() const;
-  DeviceBatch CopyInStep(const Batch& batch, const Buffers& to);
+  DeviceBatch CopyInStep(const Item& item, const Buffers& to);
   void Prefetch();
   Staging* FreeStaging();
 
@@ -50,7 +55,7 @@ class Feeder {
   bool prefetch_;
   uint64_t load_ns_;
   Stream copy_stream_ = nullptr;
-  std::vector<const Batch*> batches_;
+  std::vector<Item> items_;
   size_t next_ = 0;
   size_t prefetched_ = 0;
   Buffers buffers_[2];

@@ -21,6 +21,9 @@ std::atomic<uint64_t> g_memsets{0};
 std::atomic<bool> g_capturing{false};
 uint64_t g_captured_before = 0;
 
+std::atomic<double> g_host_factor{1};
+int g_device = 0;
+
 KernelAccount* g_account = nullptr;
 SwgpuTotals g_accounted{};
 
@@ -77,24 +80,26 @@ void Account(const char* kernel) {
 
 }  // namespace
 
-std::string OpenDevice() {
-  if (cudaError_t error = cudaSetDevice(0); error != cudaSuccess) {
+std::string OpenDevice(int device) {
+  g_device = device;
+  if (cudaError_t error = cudaSetDevice(device); error != cudaSuccess) {
     std::fprintf(stderr,
-                 "seqpoint_workload: cannot open GPU 0: %s; on a machine without a GPU put the "
+                 "seqpoint_workload: cannot open GPU %d: %s; on a machine without a GPU put the "
                  "software GPU's libraries (softgpu/ in the build folder) on LD_LIBRARY_PATH\n",
-                 cudaGetErrorString(error));
+                 device, cudaGetErrorString(error));
     std::exit(1);
   }
   cudaDeviceProp properties;
-  CUDA_CHECK(cudaGetDeviceProperties(&properties, 0));
+  CUDA_CHECK(cudaGetDeviceProperties(&properties, device));
   return properties.name;
 }
 
 Context CreateContext() {
   const Context before = SwitchContext(nullptr);
   CUcontext context;
-  CheckDriver(Driver<CUresult(CUcontext*, unsigned, CUdevice)>("cuCtxCreate_v2")(&context, 0, 0),
-              "cuCtxCreate");
+  CheckDriver(
+      Driver<CUresult(CUcontext*, unsigned, CUdevice)>("cuCtxCreate_v2")(&context, 0, g_device),
+      "cuCtxCreate");
   SwitchContext(before);
   return context;
 }
@@ -205,9 +210,22 @@ void HostWork(uint64_t ns) {
     swgpu_host_work(ns);
     return;
   }
-  const uint64_t end = ClockNs(CLOCK_MONOTONIC) + ns;
+  const uint64_t end =
+      ClockNs(CLOCK_MONOTONIC) + static_cast<uint64_t>(static_cast<double>(ns) * g_host_factor);
   while (ClockNs(CLOCK_MONOTONIC) < end) {
   }
+}
+
+void SlowHost(double factor) {
+  if (&swgpu_slow_host != nullptr) {
+    swgpu_slow_host(factor);
+  } else {
+    g_host_factor = factor;
+  }
+}
+
+void SlowKernels(const std::string& part, double factor) {
+  if (&swgpu_slow_kernels != nullptr) swgpu_slow_kernels(part.c_str(), factor);
 }
 
 uint64_t NowNs() { return &swgpu_now_ns != nullptr ? swgpu_now_ns() : ClockNs(CLOCK_REALTIME); }
@@ -243,6 +261,14 @@ std::optional<SwgpuTotals> SoftwareTotals() {
 std::optional<uint64_t> SoftwareDigest() {
   if (&swgpu_digest == nullptr) return std::nullopt;
   return swgpu_digest();
+}
+
+std::optional<EventTimes> SoftwareEventTimes(Event event) {
+  EventTimes times;
+  if (&swgpu_event_times == nullptr || !swgpu_event_times(event, &times.ns, &times.alone_ns)) {
+    return std::nullopt;
+  }
+  return times;
 }
 
 }  // namespace seqpoint::workload

@@ -46,8 +46,8 @@ struct Queue {
   size_t workspace_floats = 0;
 };
 
-// Opens device 0 and returns its name.
-std::string OpenDevice();
+// Opens a device for the process and returns its name.
+std::string OpenDevice(int device = 0);
 // A context besides the one that OpenDevice made. It is not current afterwards.
 Context CreateContext();
 // Makes a context current to the calling thread and returns the one that was.
@@ -77,6 +77,11 @@ void LaunchGraph(const Graph& graph, Stream stream);
 
 // `ns` nanoseconds of CPU work: told to the software GPU, spun on a real one.
 void HostWork(uint64_t ns);
+// From now on host work takes `factor` times as long; on the software GPU, the calls of CUDA, too.
+void SlowHost(double factor);
+// From now on kernels with `part` in their names take `factor` times as long, all with "". Only the
+// software GPU can do that.
+void SlowKernels(const std::string& part, double factor);
 // The clock that a profiler would see: the software GPU's, else CLOCK_REALTIME.
 uint64_t NowNs();
 
@@ -88,6 +93,13 @@ void AfterLaunch(const char* kernel);
 // Empty on a real GPU.
 std::optional<SwgpuTotals> SoftwareTotals();
 std::optional<uint64_t> SoftwareDigest();
+// By the software GPU's clock: when a recorded event happened, and when it would have, had no
+// collective of this process ever waited for another rank.
+struct EventTimes {
+  uint64_t ns = 0;
+  uint64_t alone_ns = 0;
+};
+std::optional<EventTimes> SoftwareEventTimes(Event event);
 
 // By kernel name in the source; the kernels of graphs, which are submitted together, under
 // kGraphAccount.

@@ -11,7 +11,7 @@ CallCounts g_calls;
 
 }  // namespace
 
-std::string OpenDevice() { return "CPU"; }
+std::string OpenDevice(int) { return "CPU"; }
 Context CreateContext() { return nullptr; }
 Context SwitchContext(Context) { return nullptr; }
 Stream CreateStream() { return nullptr; }
@@ -44,6 +44,8 @@ void BeginCapture(Stream) { std::abort(); }
 Graph EndCapture(Stream) { std::abort(); }
 void LaunchGraph(const Graph&, Stream) { std::abort(); }
 void HostWork(uint64_t) {}
+void SlowHost(double) {}
+void SlowKernels(const std::string&, double) {}
 uint64_t NowNs() { return 0; }
 CallCounts Calls() { return g_calls; }
 void BeforeLaunch(const Queue&, const SwgpuWork&) { ++g_calls.launches; }
@@ -51,5 +53,6 @@ void AfterLaunch(const char*) {}
 void AccountKernels(KernelAccount*) {}
 std::optional<SwgpuTotals> SoftwareTotals() { return std::nullopt; }
 std::optional<uint64_t> SoftwareDigest() { return std::nullopt; }
+std::optional<EventTimes> SoftwareEventTimes(Event) { return std::nullopt; }
 
 }  // namespace seqpoint::workload

@@ -18,6 +18,9 @@ const std::map<std::string, Order> kOrders = {
 const std::map<std::string, ZeroGrad> kZeroGrads = {
     {"memset", ZeroGrad::kMemset}, {"kernel", ZeroGrad::kKernel}, {"none", ZeroGrad::kNone}};
 
+const std::map<std::string, Parallel> kParallels = {{"none", Parallel::kNone},
+                                                    {"data", Parallel::kData}};
+
 template <typename T>
 std::string NameOf(const std::map<std::string, T>& names, T value) {
   for (const auto& [name, named] : names) {
@@ -30,6 +33,24 @@ std::string DefaultHistogram(const std::string& model) {
   if (model == "gnmt") return "multi30k";
   if (model == "ds2") return "librispeech";
   return "alpaca";
+}
+
+// Adds an option that may be given several times, each a fault.
+void AddFaults(CLI::App* app, const std::string& name, const std::string& text,
+               absl::StatusOr<Fault> (*parse)(const std::string&), std::vector<Fault>* faults) {
+  app->add_option_function<std::vector<std::string>>(
+         name,
+         [=](const std::vector<std::string>& values) {
+           for (const std::string& value : values) {
+             const absl::StatusOr<Fault> fault = parse(value);
+             if (!fault.ok())
+               throw CLI::ValidationError(name, std::string(fault.status().message()));
+             faults->push_back(*fault);
+           }
+         },
+         text)
+      ->allow_extra_args(false)
+      ->group("Faults");
 }
 
 // The corpus behind a model's usual batch, so that an iteration takes 5 to 100 ms on a large GPU.
@@ -49,6 +70,8 @@ std::variant<Options, Usage> ParseOptions(int argc, const char* const* argv) {
   std::string order = "shuffle";
   std::string zero_grad = "memset";
   std::string optimizer = "fused";
+  std::string parallel = "none";
+  std::string rank_lengths;
   int hidden = 0, layers = 0, vocabulary = 0, batch = 0, rnn_chunk = 0;
   app.add_option("--model", model, "what to train")
       ->check(CLI::IsMember({"gnmt", "ds2", "transformer", "fixed"}))
@@ -127,9 +150,33 @@ std::variant<Options, Usage> ParseOptions(int argc, const char* const* argv) {
   app.add_option("--learning-rate", options.learning_rate, "of Adam")
       ->check(CLI::Range(0.0, 10.0))
       ->capture_default_str();
+  app.add_option("--parallel", parallel, "how the ranks of a job share the work")
+      ->check(CLI::IsMember(kParallels))
+      ->capture_default_str();
+  app.add_option("--bucket-mb", options.bucket_mb, "data: gradients reduced at once, in MiB")
+      ->check(CLI::Range(0.001, 100000.0))
+      ->capture_default_str();
+  app.add_option("--rank-lengths", rank_lengths,
+                 "own: each rank draws batches of its own; shared: all have the same. Default: own "
+                 "where the ranks share no batch")
+      ->check(CLI::IsMember({"own", "shared"}));
+  AddFaults(&app, "--slow",
+            "RANK:kernels:FACTOR[@N-M], or a part of kernels' names: they are slower", ParseSlow,
+            &options.faults);
+  AddFaults(&app, "--late", "RANK:host:FACTOR[@N-M]: the host is slower", ParseLate,
+            &options.faults);
+  AddFaults(&app, "--loader", "RANK:MILLISECONDS[@N-M]: the batch comes later", ParseLoader,
+            &options.faults);
+  AddFaults(&app, "--link", "RANK-RANK:FACTOR[@N-M]: the share of its bandwidth that a link has",
+            ParseLink, &options.faults);
+  AddFaults(&app, "--hang", "RANK@N: comes to no collective of iteration N", ParseHang,
+            &options.faults);
+  AddFaults(&app, "--die", "RANK@N: is killed in a collective of iteration N", ParseDie,
+            &options.faults);
   app.add_option("--write-lengths", options.lengths_out,
                  "writes the examples' lengths as CSV, and trains nothing");
-  app.add_option("--truth", options.truth_file, "writes what really happened, as JSON lines");
+  app.add_option("--truth", options.truth_file,
+                 "writes what really happened, as JSON lines; %r is the rank");
   app.add_option("--operations", options.operations_file,
                  "writes which launches are of which operation, a line for each batch shape");
   app.add_flag("--quiet", options.quiet, "prints nothing");
@@ -155,8 +202,20 @@ std::variant<Options, Usage> ParseOptions(int argc, const char* const* argv) {
   options.order = kOrders.at(order);
   options.zero_grad = kZeroGrads.at(zero_grad);
   options.foreach = optimizer == "foreach";
+  options.parallel = kParallels.at(parallel);
+  const bool shares_batch =
+      options.parallel == Parallel::kPipeline || options.parallel == Parallel::kTensor;
+  options.own_lengths =
+      options.parallel != Parallel::kNone && !shares_batch && rank_lengths != "shared";
   options.readback_every = readback == "never" ? 0 : std::stoi(readback);
 
+  if (shares_batch && rank_lengths == "own") {
+    return Usage{2, absl::StrCat("--rank-lengths: the ranks of --parallel ", parallel,
+                                 " share each batch\n")};
+  }
+  if (options.parallel != Parallel::kNone && (options.graphs || !options.operations_file.empty())) {
+    return Usage{2, "--parallel: not with --graphs or --operations\n"};
+  }
   const bool transformer = model == "transformer" || model == "fixed";
   if (model == "gnmt" && options.model.layers < 2) {
     return Usage{2, "--layers: gnmt needs 2 or more: attention feeds the second decoder layer\n"};
@@ -206,13 +265,15 @@ std::string ToJson(const Options& o) {
       R"("lengths":"%s","order":"%s","pad_multiple":%d,"epochs":%d,"readback_every":%d,)"
       R"("prefetch":%s,"accumulate":%d,"eval_every":%d,"eval_batches":%d,"checkpoint_every":%d,"resume_at":%d,)"
       R"("backward_thread":%s,)"
-      R"("nvtx":%s,"second_context":%s,"graphs":%s,"zero_grad":"%s","optimizer":"%s"})",
+      R"("nvtx":%s,"second_context":%s,"graphs":%s,"zero_grad":"%s","optimizer":"%s",)"
+      R"("parallel":"%s","bucket_mb":%g,"rank_lengths":"%s"})",
       o.model.name, o.model.hidden, o.model.layers, o.model.vocabulary, o.model.batch, o.model.seed,
       o.lengths_file.empty() ? absl::StrCat("histogram ", o.histogram) : "file",
       NameOf(kOrders, o.order), o.pad_multiple, o.epochs, o.readback_every, flag(o.prefetch),
       o.accumulate, o.eval_every, o.eval_batches, o.checkpoint_every, o.resume_at,
       flag(o.backward_thread), flag(o.nvtx), flag(o.second_context), flag(o.graphs),
-      NameOf(kZeroGrads, o.zero_grad), o.foreach ? "foreach" : "fused");
+      NameOf(kZeroGrads, o.zero_grad), o.foreach ? "foreach" : "fused",
+      NameOf(kParallels, o.parallel), o.bucket_mb, o.own_lengths ? "own" : "shared");
 }
 
 }  // namespace seqpoint::workload

@@ -5,13 +5,24 @@
 #include <cstdint>
 #include <string>
 #include <variant>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "tests/workloads/batching.h"
+#include "tests/workloads/faults.h"
 #include "tests/workloads/models.h"
 #include "tests/workloads/optimizer.h"
 
 namespace seqpoint::workload {
+
+// How the ranks of a job share the work.
+enum class Parallel {
+  kNone,      // they do not: each trains alone
+  kData,      // all have the whole model; gradients are reduced over the ranks
+  kSharded,   // each has a part of every layer's state
+  kPipeline,  // each has some of the layers
+  kTensor     // each has a part of every layer's matrices
+};
 
 struct Options {
   ModelConfig model;
@@ -41,6 +52,10 @@ struct Options {
   double launch_us = 4;  // framework work before each launch
   double load_us = 150;  // data loading per batch
   double learning_rate = 1e-3;
+  Parallel parallel = Parallel::kNone;
+  double bucket_mb = 25;     // MiB of gradients that are reduced at once
+  bool own_lengths = false;  // each rank has batches of its own
+  std::vector<Fault> faults;
   std::string lengths_out;
   std::string truth_file;
   std::string operations_file;

@@ -73,9 +73,11 @@ void Tape::Reset(bool training) {
 
 void Tape::Backward() {
   Done();
+  if (watcher_ != nullptr) watcher_->BackwardBegins(operations_);
   for (size_t i = backward_.size(); i > 0; --i) {
     backward_[i - 1]();
     operations_[i - 1].backward = Done();
+    if (watcher_ != nullptr) watcher_->AfterBackward(i - 1);
   }
 }
 

@@ -111,9 +111,21 @@ struct Operation {
   Pass backward;
 };
 
+// Hears what a tape does, on the thread that does it. `operation` counts in the order of the
+// forward pass.
+class TapeWatcher {
+ public:
+  virtual ~TapeWatcher() = default;
+  virtual void BackwardBegins(const std::vector<Operation>&) {}
+  virtual void AfterBackward(size_t /*operation*/) {}
+};
+
 class Tape {
  public:
   Tape(const Queue& queue, Arena* arena) : queue_(queue), arena_(arena) {}
+
+  // Null: nobody. The watcher outlives the tape.
+  void Watch(TapeWatcher* watcher) { watcher_ = watcher; }
 
   // Forgets all tensors; the arena starts again. `training`: whether a backward pass will follow.
   void Reset(bool training);
@@ -166,6 +178,7 @@ class Tape {
 
   const Queue& queue_;
   Arena* arena_;
+  TapeWatcher* watcher_ = nullptr;
   bool training_ = false;
   std::deque<Tensor> tensors_;
   std::vector<Operation> operations_;

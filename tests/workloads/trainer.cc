@@ -1,26 +1,21 @@
 #include "tests/workloads/trainer.h"
 
-#include <nvtx3/nvToolsExt.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
-#include <condition_variable>
 #include <cstdio>
-#include <cstdlib>
-#include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
-#include <thread>
 #include <tuple>
 #include <utility>
 #include <vector>
 
 #include "tests/workloads/batching.h"
+#include "tests/workloads/communicator.h"
+#include "tests/workloads/data_parallel.h"
 #include "tests/workloads/feeder.h"
 #include "tests/workloads/gpu.h"
 #include "tests/workloads/models.h"
 #include "tests/workloads/operations.h"
+#include "tests/workloads/schedule.h"
+#include "tests/workloads/side_work.h"
 #include "tests/workloads/tape.h"
 #include "tests/workloads/truth.h"
 
@@ -28,153 +23,20 @@ namespace seqpoint::workload {
 namespace {
 
 constexpr size_t kActivationChunkBytes = size_t{256} << 20;
+constexpr double kMiB = 1 << 20;
 constexpr size_t kWorkspaceBytes = size_t{32} << 20;
 constexpr uint64_t kCheckpointWriteNs = 5'000'000;
-constexpr uint64_t kEvaluationSeed = 0x65766121;
-// Examples of the evaluation set are other ones than those trained on.
-constexpr uint64_t kEvaluationIds = uint64_t{1} << 40;
-
-class NvtxRange {
- public:
-  NvtxRange(bool enabled, const char* name) : enabled_(enabled) {
-    if (enabled_) nvtxRangePushA(name);
-  }
-  ~NvtxRange() {
-    if (enabled_) nvtxRangePop();
-  }
-  NvtxRange(const NvtxRange&) = delete;
-  NvtxRange& operator=(const NvtxRange&) = delete;
-
- private:
-  bool enabled_;
-};
-
-// Runs a function on another thread while the caller waits.
-class SecondThread {
- public:
-  SecondThread() : thread_([this] { Loop(); }) {}
-  ~SecondThread() {
-    Run(nullptr);
-    thread_.join();
-  }
-  // An empty function ends the thread.
-  void Run(std::function<void()> function) {
-    std::unique_lock lock(mutex_);
-    function_ = std::move(function);
-    pending_ = true;
-    changed_.notify_all();
-    changed_.wait(lock, [this] { return !pending_; });
-  }
-
- private:
-  void Loop() {
-    for (bool running = true; running;) {
-      std::unique_lock lock(mutex_);
-      changed_.wait(lock, [this] { return pending_; });
-      running = function_ != nullptr;
-      if (running) function_();
-      pending_ = false;
-      changed_.notify_all();
-    }
-  }
-
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::function<void()> function_;
-  bool pending_ = false;
-  std::thread thread_;
-};
-
-// A little work in a context of its own, such as a preprocessing library's.
-class SideContext {
- public:
-  explicit SideContext(uint64_t host_ns_per_launch) : context_(CreateContext()) {
-    const Context training = SwitchContext(context_);
-    queue_.stream = CreateStream();
-    queue_.host_ns_per_launch = host_ns_per_launch;
-    data_ = static_cast<float*>(DeviceAlloc(kFloats * sizeof(float)));
-    SwitchContext(training);
-  }
-  void Step() {
-    const Context training = SwitchContext(context_);
-    FillZero(queue_, data_, kFloats);
-    Synchronize(queue_.stream);
-    SwitchContext(training);
-  }
-
- private:
-  static constexpr size_t kFloats = 1 << 16;
-  Context context_;
-  Queue queue_;
-  float* data_;
-};
-
-// A process that does CPU work beside the training, as a data loader's worker does.
-pid_t ForkHelper() {
-  std::fflush(nullptr);
-  const pid_t child = fork();
-  if (child < 0) {
-    std::perror("seqpoint_workload: --fork-helper: fork");
-    std::exit(1);
-  }
-  if (child > 0) return child;
-  uint64_t sum = 0;
-  for (uint64_t i = 0; i < 20'000'000; ++i) sum += Mix(i);
-  // The sum is used, so that the work is not optimised away.
-  std::exit(sum == 0 ? 1 : 0);
-}
-
-// The micro-batches of each iteration over all epochs, and the evaluation set.
-struct Schedule {
-  std::vector<Batch> batches;
-  struct Iteration {
-    size_t first;  // of `batches`
-    size_t count;
-    int epoch;
-  };
-  std::vector<Iteration> iterations;
-  std::vector<Batch> evaluation;
-};
-
-Schedule MakeSchedule(const Options& options, const LengthTable& table) {
-  Schedule schedule;
-  Random random(Mix(options.model.seed) + 1);
-  const auto limit = static_cast<size_t>(options.max_iterations);
-  const auto accumulate = static_cast<size_t>(options.accumulate);
-  for (int epoch = 0; epoch < options.epochs; ++epoch) {
-    if (limit > 0 && schedule.iterations.size() >= limit) break;
-    std::vector<Batch> batches = MakeEpoch(table, options.model.batch, options.order,
-                                           options.pad_multiple, options.drop_last, 0, &random);
-    for (size_t begin = 0; begin < batches.size(); begin += accumulate) {
-      const size_t count = std::min(accumulate, batches.size() - begin);
-      schedule.iterations.push_back({schedule.batches.size() + begin, count, epoch});
-    }
-    std::move(batches.begin(), batches.end(), std::back_inserter(schedule.batches));
-  }
-  if (limit > 0 && schedule.iterations.size() > limit) {
-    schedule.iterations.resize(limit);
-    const Schedule::Iteration& last = schedule.iterations.back();
-    schedule.batches.resize(last.first + last.count);
-  }
-  if (options.eval_every > 0) {
-    Random evaluation(Mix(options.model.seed) ^ kEvaluationSeed);
-    LengthTable held_out;
-    for (int i = 0; i < options.eval_batches * options.model.batch; ++i) {
-      held_out.push_back(table[evaluation.Below(table.size())]);
-    }
-    schedule.evaluation = MakeEpoch(held_out, options.model.batch, Order::kSorted,
-                                    options.pad_multiple, false, kEvaluationIds, &evaluation);
-  }
-  return schedule;
-}
 
 class Trainer {
  public:
-  Trainer(const Options& options, Model* model, const Schedule& schedule, Queue queue, Truth* truth)
+  // `communicator` is null where the rank trains alone.
+  Trainer(const Options& options, Model* model, const Schedule& schedule, Queue queue,
+          Communicator* communicator, Faults* faults, Truth* truth)
       : options_(options),
         model_(model),
         schedule_(schedule),
         queue_(queue),
+        faults_(faults),
         truth_(truth),
         operations_(options.operations_file),
         arena_(kActivationChunkBytes),
@@ -183,6 +45,12 @@ class Trainer {
                    options.foreach),
         feeder_(model, queue.stream, options.prefetch,
                 static_cast<uint64_t>(options.load_us * 1000)) {
+    if (communicator != nullptr) {
+      sharing_ = std::make_unique<DataParallel>(&model->parameters(), communicator, queue_,
+                                                static_cast<size_t>(options.bucket_mb * kMiB));
+      tape_.Watch(sharing_.get());
+      writes_checkpoints_ = communicator->rank() == 0;
+    }
     if (options.backward_thread) backward_thread_ = std::make_unique<SecondThread>();
     if (options.second_context) {
       side_context_ = std::make_unique<SideContext>(queue.host_ns_per_launch);
@@ -195,16 +63,12 @@ class Trainer {
 
   // Returns the last training loss.
   float Run() {
-    std::vector<const Batch*> batches;
     const auto first = static_cast<size_t>(options_.resume_at);
-    for (size_t i = schedule_.iterations[first].first; i < schedule_.batches.size(); ++i) {
-      batches.push_back(&schedule_.batches[i]);
-    }
-    feeder_.Start(batches);
+    feeder_.Start(ItemsFrom(first));
     for (size_t i = first; i < schedule_.iterations.size(); ++i) {
       Iteration(i);
       const size_t done = i + 1;
-      if (options_.checkpoint_every > 0 &&
+      if (writes_checkpoints_ && options_.checkpoint_every > 0 &&
           done % static_cast<size_t>(options_.checkpoint_every) == 0) {
         Checkpoint(done);
       }
@@ -216,8 +80,22 @@ class Trainer {
   }
 
  private:
+  // A batch that comes late is the first of its iteration.
+  std::vector<Feeder::Item> ItemsFrom(size_t first) const {
+    std::vector<Feeder::Item> items;
+    for (size_t i = first; i < schedule_.iterations.size(); ++i) {
+      const Schedule::Iteration& iteration = schedule_.iterations[i];
+      for (size_t micro = 0; micro < iteration.count; ++micro) {
+        items.push_back({&schedule_.batches[iteration.first + micro],
+                         micro > 0 ? 0 : faults_->LoaderDelayNs(static_cast<int64_t>(i))});
+      }
+    }
+    return items;
+  }
+
   void Iteration(size_t number) {
     const Schedule::Iteration& iteration = schedule_.iterations[number];
+    faults_->BeginIteration(static_cast<int64_t>(number));
     BeginPhase(Phase::Kind::kIteration, number, &schedule_.batches[iteration.first],
                iteration.count, iteration.epoch);
     NvtxRange range(options_.nvtx, "iteration");
@@ -261,6 +139,7 @@ class Trainer {
     {
       NvtxRange range(options_.nvtx, "forward");
       tape_.Reset(/*training=*/true);
+      if (sharing_ != nullptr) sharing_->Begin(/*reduces=*/micro + 1 == count);
       truth_->FirstForward();
       model_->Forward(&tape_, batch, {loss_, static_cast<int>(count), micro > 0});
     }
@@ -275,6 +154,7 @@ class Trainer {
     }
     operations_.Write(batch.lengths, tape_, model_->parameters());
     if (micro + 1 == count) {
+      if (sharing_ != nullptr) sharing_->AwaitGradients();
       NvtxRange range(options_.nvtx, "optimizer");
       optimizer_.Step(queue_);
     }
@@ -335,12 +215,15 @@ class Trainer {
   Model* model_;
   const Schedule& schedule_;
   const Queue queue_;
+  Faults* faults_;
   Truth* truth_;
   OperationsFile operations_;
   Arena arena_;
   Tape tape_;
   Optimizer optimizer_;
   Feeder feeder_;
+  std::unique_ptr<Sharing> sharing_;  // null: the rank trains alone
+  bool writes_checkpoints_ = true;
   std::unique_ptr<SecondThread> backward_thread_;
   std::unique_ptr<SideContext> side_context_;
   std::map<std::tuple<std::vector<int>, int, std::vector<void*>, bool, bool, size_t>, Graph>
@@ -350,17 +233,32 @@ class Trainer {
   float* host_loss_;
 };
 
+int Wrong(const absl::Status& status) {
+  std::fprintf(stderr, "seqpoint_workload: %s\n", std::string(status.message()).c_str());
+  return 2;
+}
+
 }  // namespace
 
 int Train(const Options& options, const LengthTable& table) {
-  const std::string device = OpenDevice();
+  const absl::StatusOr<Ranks> job = RanksFromEnvironment();
+  if (!job.ok()) return Wrong(job.status());
+  if (job->count > 1 && !options.truth_file.empty() &&
+      options.truth_file.find("%r") == std::string::npos) {
+    return Wrong(absl::InvalidArgumentError("--truth: several ranks need %r in the file's name"));
+  }
+  const bool shares = options.parallel != Parallel::kNone && job->count > 1;
+  const Ranks ranks = shares ? *job : Ranks{};
+  const std::string device = OpenDevice(ranks.local_rank);
+  Faults faults(options.faults, *job);
+  if (auto status = faults.Check(SoftwareDigest().has_value()); !status.ok()) return Wrong(status);
   Queue queue;
   queue.stream = CreateStream();
   queue.host_ns_per_launch = static_cast<uint64_t>(options.launch_us * 1000);
   queue.workspace = static_cast<float*>(DeviceAlloc(kWorkspaceBytes));
   queue.workspace_floats = kWorkspaceBytes / sizeof(float);
 
-  const Schedule schedule = MakeSchedule(options, table);
+  const Schedule schedule = MakeSchedule(options, table, ranks);
   if (static_cast<size_t>(options.resume_at) >= schedule.iterations.size()) {
     std::fprintf(stderr, "seqpoint_workload: --resume-at: %d is past the last of %zu iterations\n",
                  options.resume_at, schedule.iterations.size());
@@ -376,8 +274,10 @@ int Train(const Options& options, const LengthTable& table) {
   }
 
   const pid_t helper = options.fork_helper ? ForkHelper() : 0;
-  Truth truth(options.truth_file, ToJson(options), device);
-  Trainer trainer(options, model.get(), schedule, queue, &truth);
+  std::unique_ptr<Communicator> communicator;
+  if (shares) communicator = MakeNcclCommunicator(ranks, [&faults] { faults.BeforeCollective(); });
+  Truth truth(options.truth_file, ToJson(options), device, *job);
+  Trainer trainer(options, model.get(), schedule, queue, communicator.get(), &faults, &truth);
   const float loss = trainer.Run();
   truth.Finish(queue.stream, loss);
   if (!options.quiet) {
@@ -388,12 +288,7 @@ int Train(const Options& options, const LengthTable& table) {
       std::printf("done, loss %.4f\n", static_cast<double>(loss));
     }
   }
-  if (helper == 0) return 0;
-  int status = 0;
-  waitpid(helper, &status, 0);
-  if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return 0;
-  std::fprintf(stderr, "seqpoint_workload: the helper process ended with wait status %d\n", status);
-  return 1;
+  return helper == 0 || AwaitHelper(helper) ? 0 : 1;
 }
 
 }  // namespace seqpoint::workload

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "tests/workloads/communicator.h"
 
 namespace seqpoint::workload {
 namespace {
@@ -51,8 +52,12 @@ std::string CountersJson(const SwgpuTotals& from, const SwgpuTotals& to) {
 
 }  // namespace
 
-Truth::Truth(const std::string& path, const std::string& options_json, const std::string& device) {
+Truth::Truth(std::string path, const std::string& options_json, const std::string& device,
+             const Ranks& ranks) {
   if (path.empty()) return;
+  if (const size_t at = path.find("%r"); at != std::string::npos) {
+    path.replace(at, 2, absl::StrCat(ranks.rank));
+  }
   file_ = std::fopen(path.c_str(), "w");
   if (file_ == nullptr) {
     std::fprintf(stderr, "seqpoint_workload: cannot write truth file %s: %s\n", path.c_str(),
@@ -60,9 +65,11 @@ Truth::Truth(const std::string& path, const std::string& options_json, const std
     std::exit(1);
   }
   software_ = SoftwareTotals().has_value();
+  many_ranks_ = software_ && ranks.count > 1;
   absl::FPrintF(file_,
-                R"({"kind":"header","version":1,"device":"%s","software_gpu":%s,"options":%s})",
-                device, software_ ? "true" : "false", options_json);
+                R"({"kind":"header","version":1,"device":"%s","software_gpu":%s,"rank":%d,)"
+                R"("ranks":%d,"options":%s})",
+                device, software_ ? "true" : "false", ranks.rank, ranks.count, options_json);
   std::fputc('\n', file_);
   std::fflush(file_);
 }
@@ -83,6 +90,7 @@ Truth::Mark Truth::TakeMark(Stream stream) {
   mark.host_ns = NowNs();
   mark.calls = Calls();
   if (software_) mark.totals = *SoftwareTotals();
+  if (const auto totals = FindSoftwareNccl().totals; many_ranks_ && totals) totals(&mark.nccl);
   return mark;
 }
 
@@ -140,11 +148,28 @@ void Truth::Write(const Entry& entry, const Mark& end) {
   if (software_) {
     absl::StrAppend(&line, R"(,"counters":)", CountersJson(entry.begin.totals, end.totals));
   }
+  if (many_ranks_) absl::StrAppend(&line, R"(,"rank":)", RankJson(entry.begin, end));
   absl::StrAppend(&line, "}\n");
   std::fputs(line.c_str(), file_);
   std::fflush(file_);
   gpu_start_ns_ += gpu_time_ns;
   if (phase.kind == Phase::Kind::kIteration) train_gpu_ns_ += gpu_time_ns;
+}
+
+std::string Truth::RankJson(const Mark& begin, const Mark& end) {
+  const EventTimes from = SoftwareEventTimes(begin.event).value_or(EventTimes{});
+  const EventTimes to = SoftwareEventTimes(end.event).value_or(EventTimes{});
+  const auto work_ns = static_cast<int64_t>(to.alone_ns - from.alone_ns);
+  const auto time_ns = static_cast<int64_t>(to.ns - from.ns);
+  const SwgpuNcclTotals& a = begin.nccl;
+  const SwgpuNcclTotals& b = end.nccl;
+  return absl::StrFormat(
+      R"({"clock_ns":%d,"work_ns":%d,"exposed_wait_ns":%d,"wait_ns":%d,"transfer_ns":%d,)"
+      R"("collectives":%d,"transfers":%d,"bytes":%d,"communication_kernels":%d,)"
+      R"("last_arrivals":%d})",
+      from.ns, work_ns, time_ns - work_ns, b.wait_ns - a.wait_ns, b.transfer_ns - a.transfer_ns,
+      b.collectives - a.collectives, b.transfers - a.transfers, b.bytes - a.bytes,
+      b.kernels - a.kernels, b.last_arrivals - a.last_arrivals);
 }
 
 void Truth::Finish(Stream stream, float final_loss) {

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "tests/workloads/gpu.h"
+#include "tests/workloads/ranks.h"
 
 namespace seqpoint::workload {
 
@@ -34,8 +35,10 @@ struct Phase {
 class Truth {
  public:
   // Does nothing at all when `path` is empty. A file that cannot be written ends the process with a
-  // message.
-  Truth(const std::string& path, const std::string& options_json, const std::string& device);
+  // message. "%r" in the path is the rank. With several `ranks`, lines also tell what the rank
+  // waited for the others.
+  Truth(std::string path, const std::string& options_json, const std::string& device,
+        const Ranks& ranks);
   ~Truth();
   Truth(const Truth&) = delete;
   Truth& operator=(const Truth&) = delete;
@@ -53,6 +56,7 @@ class Truth {
     uint64_t host_ns = 0;
     CallCounts calls;
     SwgpuTotals totals{};
+    SwgpuNcclTotals nccl{};
     Event event = nullptr;
   };
   struct Entry {
@@ -66,9 +70,11 @@ class Truth {
   // Writes the entries whose end the GPU has passed.
   void WriteFinished();
   void Write(const Entry& entry, const Mark& end);
+  std::string RankJson(const Mark& begin, const Mark& end);
 
   FILE* file_ = nullptr;
   bool software_ = false;
+  bool many_ranks_ = false;
   KernelAccount training_kernels_;
   std::deque<Entry> open_;
   std::vector<Event> free_events_;
