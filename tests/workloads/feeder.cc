@@ -5,13 +5,13 @@
 
 namespace seqpoint::workload {
 
-Feeder::Feeder(Model* model, Stream compute, bool prefetch, uint64_t load_ns)
+Feeder::Feeder(Model* model, Stream compute, bool prefetch, uint64_t load_ns, size_t kept)
     : model_(model), compute_(compute), prefetch_(prefetch), load_ns_(load_ns) {
-  buffers_[0] = MakeBuffers();
+  for (size_t i = 0; i < kept; ++i) buffers_.push_back(MakeBuffers());
   evaluation_ = MakeBuffers();
   if (!prefetch) return;
   copy_stream_ = CreateStream();
-  buffers_[1] = MakeBuffers();
+  buffers_.push_back(MakeBuffers());
   for (Buffers& buffers : buffers_) {
     buffers.copied = CreateEvent(/*timed=*/false);
     buffers.released = CreateEvent(/*timed=*/false);
@@ -75,7 +75,7 @@ void Feeder::Prefetch() {
 
 DeviceBatch Feeder::Next() {
   const size_t current = next_++;
-  if (!prefetch_) return CopyInStep(items_[current], buffers_[0]);
+  if (!prefetch_) return CopyInStep(items_[current], buffers_[current % buffers_.size()]);
   // All work on the batch before has been submitted by now.
   if (current > 0) RecordEvent(buffers_[(current - 1) % 2].released, compute_);
   WaitEvent(compute_, buffers_[current % 2].copied);

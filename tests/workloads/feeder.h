@@ -17,8 +17,9 @@ namespace seqpoint::workload {
 
 class Feeder {
  public:
-  // `load_ns`: host time to load a batch.
-  Feeder(Model* model, Stream compute, bool prefetch, uint64_t load_ns);
+  // `load_ns`: host time to load a batch. `kept`: how many batches stay as they are at the same
+  // time; several of them only without prefetching.
+  Feeder(Model* model, Stream compute, bool prefetch, uint64_t load_ns, size_t kept = 1);
 
   // A batch, and by how much longer than usual it takes to load.
   struct Item {
@@ -28,7 +29,7 @@ class Feeder {
   // In the order in which Next will deliver them; the batches must outlive the feeder.
   void Start(std::vector<Item> items);
   // The next batch, ready for work submitted to the compute stream from now on. Its buffers stay as
-  // they are until the call after the next one (prefetch) or the next one (in step).
+  // they are until the call after the next one (prefetch), or for `kept` calls (in step).
   DeviceBatch Next();
   // A batch out of the order, copied in step into buffers of its own.
   DeviceBatch CopyNow(const Batch& batch);
@@ -58,7 +59,7 @@ class Feeder {
   std::vector<Item> items_;
   size_t next_ = 0;
   size_t prefetched_ = 0;
-  Buffers buffers_[2];
+  std::vector<Buffers> buffers_;
   Buffers evaluation_;
   DeviceBatch ready_[2];
   std::vector<Staging> staging_;

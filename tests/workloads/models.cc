@@ -5,27 +5,12 @@
 #include <cstdlib>
 #include <utility>
 
+#include "tests/workloads/model_batch.h"
 #include "tests/workloads/random.h"
+#include "tests/workloads/transformer.h"
 
 namespace seqpoint::workload {
 namespace {
-
-// Token `position` of example `id`: words are about Zipf-distributed. 0 is padding, 1 the mask.
-int Token(uint64_t seed, uint64_t id, int position, int vocabulary) {
-  const uint64_t hash = Mix(Mix(seed ^ Mix(id)) + static_cast<uint64_t>(position));
-  const double u = static_cast<double>(hash >> 11) * 0x1p-53;
-  return 2 + static_cast<int>(static_cast<double>(vocabulary - 2) * u * u * u);
-}
-
-float Scale(int fan_in) { return 1 / std::sqrt(static_cast<float>(fan_in)); }
-
-void AddArray(HostBatch* batch, std::vector<int> values) {
-  batch->owned.push_back(std::move(values));
-  batch->arrays.push_back(
-      {batch->owned.back().data(), batch->owned.back().size() * sizeof(int), false});
-}
-
-const int* Ints(void* data) { return static_cast<const int*>(data); }
 
 class Gnmt : public Model {
  public:
@@ -40,8 +25,10 @@ class Gnmt : public Model {
     for (int layer = 0; layer < config.layers; ++layer) {
       decoder_.push_back(DeclareLstm(layer == 0 ? h : 2 * h));
     }
+    parameters_.BeginUnit();
     query_ = parameters_.Declare(h, h, Scale(h));
     keys_ = parameters_.Declare(h, h, Scale(h));
+    parameters_.BeginUnit();
     output_ = parameters_.Declare(h, config.vocabulary, Scale(h));
     output_bias_ = parameters_.Declare(1, config.vocabulary, 0);
   }
@@ -121,6 +108,7 @@ class Gnmt : public Model {
  private:
   LstmParameters DeclareLstm(int in) {
     const int h = config_.hidden;
+    parameters_.BeginUnit();
     return {parameters_.Declare(in, 4 * h, Scale(in)), parameters_.Declare(h, 4 * h, Scale(h)),
             parameters_.Declare(1, 4 * h, 0)};
   }
@@ -156,12 +144,14 @@ class DeepSpeech2 : public Model {
     }
     for (int layer = 0; layer < config.layers; ++layer) {
       const int in = layer == 0 ? config_.channels * kMelBins / 4 : 2 * h;
+      parameters_.BeginUnit();
       layers_.push_back(
           {{parameters_.Declare(in, 2 * h, Scale(in)), parameters_.Declare(2 * h, h, Scale(h)),
             parameters_.Declare(1, 2 * h, 0)},
            parameters_.Declare(1, 2 * h, 0, 1),
            parameters_.Declare(1, 2 * h, 0)});
     }
+    parameters_.BeginUnit();
     output_ = parameters_.Declare(2 * h, kSymbols, Scale(2 * h));
     output_bias_ = parameters_.Declare(1, kSymbols, 0);
 
@@ -259,131 +249,6 @@ class DeepSpeech2 : public Model {
   size_t pool_floats_;
 };
 
-class Transformer : public Model {
- public:
-  Transformer(const ModelConfig& config, bool pad_to_longest)
-      : config_(config), pad_to_longest_(pad_to_longest) {
-    const int h = config.hidden;
-    embedding_ = parameters_.Declare(config.vocabulary, h, 0.1f);
-    positions_ = parameters_.Declare(config.max_lengths[0], h, 0.1f);
-    for (int layer = 0; layer < config.layers; ++layer) {
-      layers_.push_back({parameters_.Declare(h, 3 * h, Scale(h)), parameters_.Declare(1, 3 * h, 0),
-                         parameters_.Declare(h, h, Scale(h)), parameters_.Declare(1, h, 0),
-                         parameters_.Declare(1, h, 0, 1), parameters_.Declare(1, h, 0),
-                         parameters_.Declare(h, 4 * h, Scale(h)), parameters_.Declare(1, 4 * h, 0),
-                         parameters_.Declare(4 * h, h, Scale(4 * h)), parameters_.Declare(1, h, 0),
-                         parameters_.Declare(1, h, 0, 1), parameters_.Declare(1, h, 0)});
-    }
-    output_ = parameters_.Declare(h, config.vocabulary, Scale(h));
-    output_bias_ = parameters_.Declare(1, config.vocabulary, 0);
-    if (pad_to_longest_) {
-      const size_t bytes = static_cast<size_t>(config.batch) *
-                           static_cast<size_t>(config.max_lengths[0]) * sizeof(int);
-      tokens_ = static_cast<int*>(DeviceAlloc(bytes));
-      labels_ = static_cast<int*>(DeviceAlloc(bytes));
-    }
-  }
-
-  HostBatch MakeBatch(const std::vector<Example>& examples,
-                      const std::vector<int>& lengths) override {
-    const size_t size = examples.size();
-    HostBatch batch{static_cast<int>(size), lengths, 0};
-    auto token = [&](const Example& example, int t) {
-      return Token(config_.seed, example.id, t, config_.vocabulary);
-    };
-    if (pad_to_longest_) {
-      std::vector<int> packed;
-      std::vector<int> offsets;
-      for (const Example& example : examples) {
-        offsets.push_back(static_cast<int>(packed.size()));
-        for (int t = 0; t < example.lengths[0]; ++t) packed.push_back(token(example, t));
-      }
-      offsets.push_back(static_cast<int>(packed.size()));
-      AddArray(&batch, std::move(packed));
-      AddArray(&batch, std::move(offsets));
-      return batch;
-    }
-    std::vector<int> tokens(size * static_cast<size_t>(lengths[0]), 0);
-    std::vector<int> labels(tokens.size(), -1);
-    for (size_t b = 0; b < size; ++b) {
-      for (int t = 0; t < examples[b].lengths[0]; ++t) {
-        const size_t i = static_cast<size_t>(t) * size + b;
-        labels[i] = token(examples[b], t);
-        // One in eight is masked.
-        tokens[i] = Mix(examples[b].id + static_cast<uint64_t>(t)) % 8 == 0 ? 1 : labels[i];
-      }
-    }
-    AddArray(&batch, std::move(tokens));
-    AddArray(&batch, std::move(labels));
-    return batch;
-  }
-
-  std::vector<size_t> ArrayBytes() const override {
-    const size_t size = static_cast<size_t>(config_.batch) * sizeof(int);
-    const size_t tokens = size * static_cast<size_t>(config_.max_lengths[0]);
-    return {tokens, pad_to_longest_ ? size + sizeof(int) : tokens};
-  }
-
-  void Forward(Tape* tape, const DeviceBatch& batch, const LossSink& sink) override {
-    const int b = batch.size;
-    const int length = pad_to_longest_ ? config_.max_lengths[0] : batch.lengths[0];
-    const int* tokens = Ints(batch.arrays[0]);
-    const int* labels = Ints(batch.arrays[1]);
-    if (pad_to_longest_) {
-      tape->ExpandTokens(tokens, labels, tokens_, labels_, length, b);
-      tokens = tokens_;
-      labels = labels_;
-    }
-    const int h = config_.hidden;
-    const int width = std::min(h, 64);
-    const int heads = h / width;
-    const AttentionShape attention{.batch = b * heads,
-                                   .queries = length,
-                                   .keys = length,
-                                   .width = width,
-                                   .scale = Scale(width),
-                                   .q_ld = 3 * h * b,
-                                   .q_stride = 3 * width,
-                                   .k_ld = 3 * h * b,
-                                   .k_stride = 3 * width,
-                                   .out_ld = h * b,
-                                   .out_stride = width};
-    Tensor* x = tape->Embedding(tokens, embedding_, positions_, length * b, b);
-    for (const Layer& layer : layers_) {
-      Tensor* qkv =
-          tape->BiasActivate(tape->Linear(x, layer.qkv), layer.qkv_bias, Activation::kNone);
-      Tensor* mixed = tape->New(x->rows, h);
-      tape->Attention(attention, {qkv, 0}, {qkv, width}, {qkv, 2 * width}, mixed);
-      Tensor* projected = tape->BiasActivate(tape->Linear(mixed, layer.projection),
-                                             layer.projection_bias, Activation::kNone);
-      x = tape->AddLayerNorm(x, projected, layer.gamma1, layer.beta1);
-      Tensor* wide =
-          tape->BiasActivate(tape->Linear(x, layer.up), layer.up_bias, Activation::kGelu);
-      Tensor* narrow =
-          tape->BiasActivate(tape->Linear(wide, layer.down), layer.down_bias, Activation::kNone);
-      x = tape->AddLayerNorm(x, narrow, layer.gamma2, layer.beta2);
-    }
-    Tensor* logits = tape->BiasActivate(tape->Linear(x, output_), output_bias_, Activation::kNone);
-    tape->CrossEntropyLoss(logits, labels, sink.micro_batches, sink.loss, sink.accumulate);
-  }
-
- private:
-  struct Layer {
-    Tensor *qkv, *qkv_bias, *projection, *projection_bias, *gamma1, *beta1;
-    Tensor *up, *up_bias, *down, *down_bias, *gamma2, *beta2;
-  };
-
-  ModelConfig config_;
-  bool pad_to_longest_;
-  Tensor* embedding_;
-  Tensor* positions_;
-  std::vector<Layer> layers_;
-  Tensor* output_;
-  Tensor* output_bias_;
-  int* tokens_ = nullptr;
-  int* labels_ = nullptr;
-};
-
 }  // namespace
 
 ModelConfig DefaultConfig(const std::string& name) {
@@ -398,7 +263,7 @@ int LengthsPerExample(const std::string& name) { return name == "gnmt" ? 2 : 1; 
 std::unique_ptr<Model> MakeModel(const ModelConfig& config) {
   if (config.name == "gnmt") return std::make_unique<Gnmt>(config);
   if (config.name == "ds2") return std::make_unique<DeepSpeech2>(config);
-  return std::make_unique<Transformer>(config, config.name == "fixed");
+  return MakeTransformer(config, config.name == "fixed");
 }
 
 }  // namespace seqpoint::workload

@@ -19,11 +19,19 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tests/workloads/tape.h"
 
 namespace seqpoint::workload {
+
+// The part of a model that a rank has; transformer and fixed only.
+struct ModelPart {
+  int stage = 0;  // of so many stages, each of which has some of the layers
+  int stages = 1;
+  Communicator* tensor = nullptr;  // its ranks have a part of each layer's matrices
+};
 
 struct ModelConfig {
   std::string name;
@@ -36,6 +44,7 @@ struct ModelConfig {
   int batch = 0;                   // largest batch
   std::vector<int> max_lengths{};  // longest example, padding included
   uint64_t seed = 1;
+  ModelPart part{};
 };
 
 // hidden, layers and vocabulary for a model's name; the rest untouched.
@@ -87,7 +96,16 @@ class Model {
                               const std::vector<int>& lengths) = 0;
   // Largest bytes of each array of a batch.
   virtual std::vector<size_t> ArrayBytes() const = 0;
-  virtual void Forward(Tape* tape, const DeviceBatch& batch, const LossSink& sink) = 0;
+  virtual void Forward(Tape* tape, const DeviceBatch& batch, const LossSink& sink) {
+    Stage(tape, batch, sink, nullptr);
+  }
+  // A stage of several: reads what the stage before gave (the first one: the batch), and returns
+  // what the next one reads (the last one: null).
+  virtual Tensor* Stage(Tape*, const DeviceBatch&, const LossSink&, Tensor* /*in*/) {
+    return nullptr;
+  }
+  // Rows and columns of what stages hand on.
+  virtual std::pair<int, int> BoundaryShape(const DeviceBatch&) const { return {0, 0}; }
 
  protected:
   Parameters parameters_;

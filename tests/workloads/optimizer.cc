@@ -14,7 +14,13 @@ Optimizer::Optimizer(Parameters* parameters, float learning_rate, bool foreach)
   step_ = static_cast<int*>(DeviceAlloc(sizeof(int)));
 }
 
-void Optimizer::Start(Stream stream) { MemsetZero(stream, step_, sizeof(int)); }
+void Optimizer::Start(Stream stream) {
+  if (state_.count == 0) {
+    state_ = {parameters_->values(), parameters_->gradients(), parameters_->m(), parameters_->v(),
+              parameters_->count()};
+  }
+  MemsetZero(stream, step_, sizeof(int));
+}
 
 void Optimizer::ClearGradients(const Queue& queue, ZeroGrad mode) {
   if (mode == ZeroGrad::kMemset) {
@@ -26,11 +32,14 @@ void Optimizer::ClearGradients(const Queue& queue, ZeroGrad mode) {
 }
 
 void Optimizer::Step(const Queue& queue) {
-  GradientNorm(queue, parameters_->gradients(), parameters_->count(), norm_partial_);
+  GradientNorm(queue, state_.gradients, state_.count, norm_partial_);
+  if (communicator_ != nullptr) {
+    communicator_->AllReduce(queue, norm_partial_, kNormBlocks, Reduction::kSum);
+  }
   ClipFactor(queue, norm_partial_, kMaxNorm, clip_factor_, step_);
   if (!foreach_) {
-    Adam(queue, false, parameters_->values(), parameters_->gradients(), parameters_->m(),
-         parameters_->v(), parameters_->count(), learning_rate_, clip_factor_, step_);
+    Adam(queue, false, state_.values, state_.gradients, state_.m, state_.v, state_.count,
+         learning_rate_, clip_factor_, step_);
     return;
   }
   size_t offset = 0;

@@ -4,9 +4,19 @@
 #ifndef SEQPOINT_TESTS_WORKLOADS_OPTIMIZER_H_
 #define SEQPOINT_TESTS_WORKLOADS_OPTIMIZER_H_
 
+#include "tests/workloads/communicator.h"
 #include "tests/workloads/tape.h"
 
 namespace seqpoint::workload {
+
+// What the optimiser works on: flat buffers of `count` floats.
+struct FlatState {
+  float* values = nullptr;
+  float* gradients = nullptr;
+  float* m = nullptr;
+  float* v = nullptr;
+  size_t count = 0;
+};
 
 enum class ZeroGrad {
   kMemset,  // one memset over the flat buffer
@@ -18,6 +28,12 @@ class Optimizer {
  public:
   // `foreach`: one launch per tensor instead of one over all.
   Optimizer(Parameters* parameters, float learning_rate, bool foreach);
+  // Steps update `shard` instead of all parameters, where each rank has a part of them. Before
+  // Start.
+  void Use(const FlatState& shard) { state_ = shard; }
+  const FlatState& state() const { return state_; }
+  // The gradients' norm is taken over all ranks. Outlives this.
+  void JoinNorms(Communicator* communicator) { communicator_ = communicator; }
   // Sets the device-side state; once, before the first step.
   void Start(Stream stream);
   void ClearGradients(const Queue& queue, ZeroGrad mode);
@@ -25,6 +41,8 @@ class Optimizer {
 
  private:
   Parameters* parameters_;
+  FlatState state_;
+  Communicator* communicator_ = nullptr;
   float learning_rate_;
   bool foreach_;
   float* norm_partial_;

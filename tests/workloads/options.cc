@@ -19,7 +19,10 @@ const std::map<std::string, ZeroGrad> kZeroGrads = {
     {"memset", ZeroGrad::kMemset}, {"kernel", ZeroGrad::kKernel}, {"none", ZeroGrad::kNone}};
 
 const std::map<std::string, Parallel> kParallels = {{"none", Parallel::kNone},
-                                                    {"data", Parallel::kData}};
+                                                    {"data", Parallel::kData},
+                                                    {"sharded", Parallel::kSharded},
+                                                    {"pipeline", Parallel::kPipeline},
+                                                    {"tensor", Parallel::kTensor}};
 
 template <typename T>
 std::string NameOf(const std::map<std::string, T>& names, T value) {
@@ -53,6 +56,32 @@ void AddFaults(CLI::App* app, const std::string& name, const std::string& text,
       ->group("Faults");
 }
 
+// Empty, or why the ranks cannot share this.
+std::string CheckParallel(const Options& options, const std::string& model) {
+  if (options.parallel == Parallel::kNone) {
+    for (const Fault& fault : options.faults) {
+      if (fault.kind == Fault::Kind::kHang || fault.kind == Fault::Kind::kDie) {
+        return "--hang and --die need the collectives of several ranks";
+      }
+    }
+    return "";
+  }
+  if (options.graphs || !options.operations_file.empty())
+    return "not with --graphs or --operations";
+  if (options.parallel == Parallel::kSharded && options.foreach) {
+    return "not with --optimizer foreach: the optimiser has one flat part of all parameters";
+  }
+  if (options.parallel == Parallel::kTensor && model != "transformer" && model != "fixed") {
+    return absl::StrCat(model, " cannot be split; only transformer and fixed can");
+  }
+  if (options.parallel != Parallel::kPipeline) return "";
+  if (model != "transformer") return absl::StrCat(model, " cannot be split; only transformer can");
+  if (options.prefetch || options.backward_thread || options.eval_every > 0) {
+    return "not with --prefetch, --backward-thread or --eval-every";
+  }
+  return "";
+}
+
 // The corpus behind a model's usual batch, so that an iteration takes 5 to 100 ms on a large GPU.
 int DefaultBatch(const std::string& model) { return model == "gnmt" ? 64 : 32; }
 
@@ -72,7 +101,7 @@ std::variant<Options, Usage> ParseOptions(int argc, const char* const* argv) {
   std::string optimizer = "fused";
   std::string parallel = "none";
   std::string rank_lengths;
-  int hidden = 0, layers = 0, vocabulary = 0, batch = 0, rnn_chunk = 0;
+  int hidden = 0, layers = 0, vocabulary = 0, batch = 0, rnn_chunk = 0, accumulate = 0;
   app.add_option("--model", model, "what to train")
       ->check(CLI::IsMember({"gnmt", "ds2", "transformer", "fixed"}))
       ->capture_default_str();
@@ -111,9 +140,9 @@ std::variant<Options, Usage> ParseOptions(int argc, const char* const* argv) {
       ->check(CLI::Range(1, 1000000) | CLI::IsMember({"never"}))
       ->capture_default_str();
   app.add_flag("--prefetch", options.prefetch, "copies the next batch while this one trains");
-  app.add_option("--accumulate", options.accumulate, "micro-batches per iteration")
-      ->check(CLI::Range(1, 1024))
-      ->capture_default_str();
+  app.add_option("--accumulate", accumulate,
+                 "micro-batches per iteration; default: 1, in a pipeline two for each rank")
+      ->check(CLI::Range(1, 1024));
   app.add_option("--eval-every", options.eval_every, "evaluates every N iterations")
       ->check(CLI::Range(1, 1000000000));
   app.add_option("--eval-batches", options.eval_batches, "batches per evaluation")
@@ -203,8 +232,11 @@ std::variant<Options, Usage> ParseOptions(int argc, const char* const* argv) {
   options.zero_grad = kZeroGrads.at(zero_grad);
   options.foreach = optimizer == "foreach";
   options.parallel = kParallels.at(parallel);
-  const bool shares_batch =
-      options.parallel == Parallel::kPipeline || options.parallel == Parallel::kTensor;
+  const bool pipeline = options.parallel == Parallel::kPipeline;
+  options.accumulate = accumulate > 0 ? accumulate : 1;
+  options.micro_batches_per_rank = pipeline && accumulate == 0 ? 2 : 0;
+  options.layers_given = layers > 0;
+  const bool shares_batch = pipeline || options.parallel == Parallel::kTensor;
   options.own_lengths =
       options.parallel != Parallel::kNone && !shares_batch && rank_lengths != "shared";
   options.readback_every = readback == "never" ? 0 : std::stoi(readback);
@@ -213,8 +245,8 @@ std::variant<Options, Usage> ParseOptions(int argc, const char* const* argv) {
     return Usage{2, absl::StrCat("--rank-lengths: the ranks of --parallel ", parallel,
                                  " share each batch\n")};
   }
-  if (options.parallel != Parallel::kNone && (options.graphs || !options.operations_file.empty())) {
-    return Usage{2, "--parallel: not with --graphs or --operations\n"};
+  if (const std::string error = CheckParallel(options, model); !error.empty()) {
+    return Usage{2, absl::StrCat("--parallel ", parallel, ": ", error, "\n")};
   }
   const bool transformer = model == "transformer" || model == "fixed";
   if (model == "gnmt" && options.model.layers < 2) {

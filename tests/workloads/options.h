@@ -38,7 +38,8 @@ struct Options {
   int readback_every = 1;  // 0: never
   bool prefetch = false;
   int accumulate = 1;
-  int eval_every = 0;  // 0: never
+  int micro_batches_per_rank = 0;  // instead of `accumulate`; 0: that counts
+  int eval_every = 0;              // 0: never
   int eval_batches = 8;
   int checkpoint_every = 0;  // 0: never
   int resume_at = 0;         // first iteration to run
@@ -55,6 +56,7 @@ struct Options {
   Parallel parallel = Parallel::kNone;
   double bucket_mb = 25;     // MiB of gradients that are reduced at once
   bool own_lengths = false;  // each rank has batches of its own
+  bool layers_given = false;
   std::vector<Fault> faults;
   std::string lengths_out;
   std::string truth_file;

@@ -15,6 +15,8 @@ class Sharing : public TapeWatcher {
   virtual void Begin(bool reduces) = 0;
   // The compute stream waits for the gradients of all ranks.
   virtual void AwaitGradients() = 0;
+  // The optimiser's work has been submitted.
+  virtual void Updated() {}
 };
 
 // Which parameters' gradients an operation of a backward pass finishes: those that no operation

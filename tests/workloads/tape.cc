@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "tests/workloads/communicator.h"
 #include "tests/workloads/random.h"
 
 namespace seqpoint::workload {
@@ -30,26 +31,42 @@ void Arena::Reset() {
   taken_bytes_ = 0;
 }
 
-Tensor* Parameters::Declare(int rows, int columns, float scale, float constant) {
+Tensor* Parameters::Declare(int rows, int columns, float scale, float constant, bool own) {
   tensors_.push_back({.rows = rows, .columns = columns});
-  initial_.push_back({scale, constant});
-  count_ += tensors_.back().Count();
+  initial_.push_back({scale, constant, own});
   return &tensors_.back();
 }
 
-void Parameters::Allocate(Stream stream, uint64_t seed) {
+void Parameters::Allocate(Stream stream, uint64_t seed, size_t unit_multiple, uint64_t own_seed) {
+  if (unit_starts_.empty() || unit_starts_.front() != 0) {
+    unit_starts_.insert(unit_starts_.begin(), 0);
+  }
+  std::vector<size_t> offsets;
+  for (size_t i = 0; i < tensors_.size(); ++i) {
+    if (units_.size() < unit_starts_.size() && unit_starts_[units_.size()] == i) {
+      count_ = (count_ + unit_multiple - 1) / unit_multiple * unit_multiple;
+      units_.push_back({.begin = count_});
+    }
+    offsets.push_back(count_);
+    count_ += tensors_[i].Count();
+  }
+  count_ = (count_ + unit_multiple - 1) / unit_multiple * unit_multiple;
+  for (size_t u = 0; u < units_.size(); ++u) {
+    units_[u].count = (u + 1 < units_.size() ? units_[u + 1].begin : count_) - units_[u].begin;
+  }
   const size_t bytes = count_ * sizeof(float);
   for (float** buffer : {&values_, &gradients_, &m_, &v_}) {
     *buffer = static_cast<float*>(DeviceAlloc(bytes));
     MemsetZero(stream, *buffer, bytes);
   }
-  Random random(seed);
+  Random shared(seed);
+  Random own(own_seed);
   std::vector<float> host;
-  size_t offset = 0;
   for (size_t i = 0; i < tensors_.size(); ++i) {
     Tensor& tensor = tensors_[i];
-    tensor.value = values_ + offset;
-    tensor.grad = gradients_ + offset;
+    tensor.value = values_ + offsets[i];
+    tensor.grad = gradients_ + offsets[i];
+    Random& random = initial_[i].own ? own : shared;
     host.resize(tensor.Count());
     for (float& value : host) {
       value =
@@ -58,7 +75,6 @@ void Parameters::Allocate(Stream stream, uint64_t seed) {
     CopyToDevice(stream, tensor.value, host.data(), host.size() * sizeof(float));
     // The next tensor overwrites `host`.
     Synchronize(stream);
-    offset += tensor.Count();
   }
 }
 
@@ -75,6 +91,7 @@ void Tape::Backward() {
   Done();
   if (watcher_ != nullptr) watcher_->BackwardBegins(operations_);
   for (size_t i = backward_.size(); i > 0; --i) {
+    if (watcher_ != nullptr) watcher_->BeforeBackward(i - 1);
     backward_[i - 1]();
     operations_[i - 1].backward = Done();
     if (watcher_ != nullptr) watcher_->AfterBackward(i - 1);
@@ -121,6 +138,7 @@ void Tape::AddGradient(Tensor* to, const float* grad) {
 }
 
 Tensor* Tape::Embedding(const int* tokens, Tensor* table, Tensor* positions, int rows, int batch) {
+  Use({table, positions});
   Tensor* out = New(rows, table->columns);
   EmbeddingGather(queue_, tokens, table->value, positions ? positions->value : nullptr, batch,
                   out->value, rows, table->columns);
@@ -135,6 +153,7 @@ Tensor* Tape::Embedding(const int* tokens, Tensor* table, Tensor* positions, int
 }
 
 Tensor* Tape::Linear(Tensor* x, Tensor* weight) {
+  Use({weight});
   Tensor* out = New(x->rows, weight->columns);
   Gemm(queue_, {.m = x->rows,
                 .n = weight->columns,
@@ -164,6 +183,7 @@ Tensor* Tape::Linear(Tensor* x, Tensor* weight) {
 }
 
 Tensor* Tape::BiasActivate(Tensor* x, Tensor* bias, Activation activation) {
+  Use({bias});
   // x stays as it is: the backward pass of an activation needs it.
   Tensor* out = New(x->rows, x->columns);
   BiasActivation(queue_, activation, x->value, bias->value, out->value, x->rows, x->columns);
@@ -211,6 +231,7 @@ Tensor* Tape::Concat(Tensor* a, Tensor* b) {
 }
 
 Tensor* Tape::AddLayerNorm(Tensor* a, Tensor* b, Tensor* gamma, Tensor* beta) {
+  Use({gamma, beta});
   Tensor* out = New(a->rows, a->columns);
   float* sum = arena_->Floats(a->Count());
   float* stats = arena_->Floats(2 * static_cast<size_t>(a->rows));
@@ -231,6 +252,7 @@ Tensor* Tape::AddLayerNorm(Tensor* a, Tensor* b, Tensor* gamma, Tensor* beta) {
 
 void Tape::Lstm(Tensor* x, const LstmParameters& parameters, int batch, bool reverse, Tensor* out,
                 int offset) {
+  Use({parameters.input, parameters.recurrent, parameters.bias});
   const int hidden = parameters.recurrent->rows;
   const int steps = x->rows / batch;
   const size_t state = static_cast<size_t>(batch) * static_cast<size_t>(hidden);
@@ -331,6 +353,7 @@ Tensor* Tape::Rnn(Tensor* x, const RnnParameters& parameters, int batch, int chu
   const int hidden = parameters.recurrent->columns;
   const int steps = x->rows / batch;
   Tensor* gx = Linear(x, parameters.input);
+  Use({parameters.recurrent, parameters.bias});
   Tensor* h = New(x->rows, 2 * hidden);
   for (int from = 0; from < steps; from += chunk) {
     RnnForward(queue_, gx->value, parameters.bias->value, parameters.recurrent->value, h->value,
@@ -444,7 +467,26 @@ void Tape::Attention(const AttentionShape& shape, HeadView q, HeadView k, HeadVi
   });
 }
 
+Tensor* Tape::SumOverRanks(Tensor* x, Communicator* communicator) {
+  if (communicator != nullptr) {
+    communicator->AllReduce(queue_, x->value, x->Count(), Reduction::kSum);
+  }
+  return x;
+}
+
+Tensor* Tape::CopyToRanks(Tensor* x, Communicator* communicator) {
+  if (communicator == nullptr) return x;
+  tensors_.push_back({.value = x->value, .rows = x->rows, .columns = x->columns});
+  Tensor* out = &tensors_.back();
+  OnBackward({"copy to ranks", {x}, out, out->columns}, [=, this] {
+    communicator->AllReduce(queue_, out->grad, out->Count(), Reduction::kSum);
+    AddGradient(x, out->grad);
+  });
+  return out;
+}
+
 Tensor* Tape::Convolution(const ConvShape& shape, Tensor* x, Tensor* filter) {
+  Use({filter});
   Tensor* out = New(shape.OutTime() * shape.batch, shape.out_channels * shape.OutFrequency());
   Conv(queue_, shape, x->value, filter->value, out->value);
   OnBackward({"convolution", {x, filter}, out, out->columns}, [=, this] {

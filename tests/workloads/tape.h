@@ -18,6 +18,8 @@
 
 namespace seqpoint::workload {
 
+class Communicator;
+
 // Row-major [rows, columns] on the device. `grad` appears when the backward pass first writes it.
 struct Tensor {
   float* value = nullptr;
@@ -50,15 +52,29 @@ class Arena {
 };
 
 // All parameters of a model, each a view of one flat buffer; gradients and Adam's moments likewise.
+// Parameters that are used together are a unit.
 class Parameters {
  public:
+  // Floats of the flat buffer.
+  struct Unit {
+    size_t begin = 0;
+    size_t count = 0;
+  };
+
+  // What is declared from now on is a unit of its own.
+  void BeginUnit() { unit_starts_.push_back(tensors_.size()); }
   // Declares a parameter with values uniform in [-scale, scale], or all `constant` when scale is 0.
-  Tensor* Declare(int rows, int columns, float scale, float constant = 0);
-  // Allocates everything and uploads the initial values. Once, after the last Declare.
-  void Allocate(Stream stream, uint64_t seed);
+  // `own`: each rank has another one.
+  Tensor* Declare(int rows, int columns, float scale, float constant = 0, bool own = false);
+  // Allocates everything and uploads the initial values. Once, after the last Declare. Units are
+  // padded to a multiple of `unit_multiple` floats. `own_seed`: of those that each rank has for
+  // itself.
+  void Allocate(Stream stream, uint64_t seed, size_t unit_multiple = 1, uint64_t own_seed = 0);
 
   const std::deque<Tensor>& tensors() const { return tensors_; }
   std::deque<Tensor>& tensors() { return tensors_; }
+  // In the order of their declarations; they cover the buffer.
+  const std::vector<Unit>& units() const { return units_; }
   size_t count() const { return count_; }
   float* values() const { return values_; }
   float* gradients() const { return gradients_; }
@@ -69,9 +85,12 @@ class Parameters {
   struct Initial {
     float scale;
     float constant;
+    bool own;
   };
   std::deque<Tensor> tensors_;
   std::vector<Initial> initial_;
+  std::vector<size_t> unit_starts_;  // numbers of tensors
+  std::vector<Unit> units_;
   size_t count_ = 0;
   float* values_ = nullptr;
   float* gradients_ = nullptr;
@@ -116,7 +135,10 @@ struct Operation {
 class TapeWatcher {
  public:
   virtual ~TapeWatcher() = default;
+  // An operation of the forward pass is about to read these.
+  virtual void BeforeForward(const std::vector<const Tensor*>& /*reads*/) {}
   virtual void BackwardBegins(const std::vector<Operation>&) {}
+  virtual void BeforeBackward(size_t /*operation*/) {}
   virtual void AfterBackward(size_t /*operation*/) {}
 };
 
@@ -149,6 +171,11 @@ class Tape {
   Tensor* Rnn(Tensor* x, const RnnParameters& parameters, int batch, int chunk);
   // out is [queries * out_rows_per_query, ...]; see AttentionShape for the layout.
   void Attention(const AttentionShape& shape, HeadView q, HeadView k, HeadView v, Tensor* out);
+  // Sums x over the ranks, in place; the gradient passes through unchanged. x must have no other
+  // consumer. Null: there is one rank.
+  Tensor* SumOverRanks(Tensor* x, Communicator* communicator);
+  // The same values, whose gradient is summed over the ranks.
+  Tensor* CopyToRanks(Tensor* x, Communicator* communicator);
   Tensor* Convolution(const ConvShape& shape, Tensor* x, Tensor* filter);
   // loss[0] gets (or adds) the mean row loss divided by `micro_batches`.
   void CrossEntropyLoss(Tensor* logits, const int* labels, int micro_batches, float* loss,
@@ -164,6 +191,10 @@ class Tape {
   Tensor* Input(float* value, int rows, int columns);
 
  private:
+  // Begins an operation that reads parameters.
+  void Use(const std::vector<const Tensor*>& reads) {
+    if (watcher_ != nullptr) watcher_->BeforeForward(reads);
+  }
   // Ends an operation: all that was done since the one before belongs to it.
   void OnBackward(Operation operation, std::function<void()> step);
   // Returns the work that was done since the last call.

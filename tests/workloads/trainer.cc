@@ -1,5 +1,6 @@
 #include "tests/workloads/trainer.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <map>
 #include <memory>
@@ -7,6 +8,8 @@
 #include <utility>
 #include <vector>
 
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
 #include "tests/workloads/batching.h"
 #include "tests/workloads/communicator.h"
 #include "tests/workloads/data_parallel.h"
@@ -14,7 +17,9 @@
 #include "tests/workloads/gpu.h"
 #include "tests/workloads/models.h"
 #include "tests/workloads/operations.h"
+#include "tests/workloads/pipeline.h"
 #include "tests/workloads/schedule.h"
+#include "tests/workloads/sharded.h"
 #include "tests/workloads/side_work.h"
 #include "tests/workloads/tape.h"
 #include "tests/workloads/truth.h"
@@ -43,14 +48,13 @@ class Trainer {
         tape_(queue_, &arena_),
         optimizer_(&model->parameters(), static_cast<float>(options.learning_rate),
                    options.foreach),
+        pipeline_(options.parallel == Parallel::kPipeline && communicator != nullptr
+                      ? std::make_unique<Pipeline>(model, communicator, queue_)
+                      : nullptr),
         feeder_(model, queue.stream, options.prefetch,
-                static_cast<uint64_t>(options.load_us * 1000)) {
-    if (communicator != nullptr) {
-      sharing_ = std::make_unique<DataParallel>(&model->parameters(), communicator, queue_,
-                                                static_cast<size_t>(options.bucket_mb * kMiB));
-      tape_.Watch(sharing_.get());
-      writes_checkpoints_ = communicator->rank() == 0;
-    }
+                static_cast<uint64_t>(options.load_us * 1000),
+                pipeline_ == nullptr ? 1 : pipeline_->in_flight()) {
+    if (communicator != nullptr) Share(communicator);
     if (options.backward_thread) backward_thread_ = std::make_unique<SecondThread>();
     if (options.second_context) {
       side_context_ = std::make_unique<SideContext>(queue.host_ns_per_launch);
@@ -80,6 +84,24 @@ class Trainer {
   }
 
  private:
+  void Share(Communicator* communicator) {
+    Parameters* parameters = &model_->parameters();
+    if (options_.parallel == Parallel::kData) {
+      sharing_ = std::make_unique<DataParallel>(parameters, communicator, queue_,
+                                                static_cast<size_t>(options_.bucket_mb * kMiB));
+      // All ranks have the same state.
+      writes_checkpoints_ = communicator->rank() == 0;
+    } else {
+      optimizer_.JoinNorms(communicator);
+    }
+    if (options_.parallel == Parallel::kSharded) {
+      auto sharded = std::make_unique<Sharded>(parameters, communicator, queue_);
+      optimizer_.Use(sharded->shard());
+      sharing_ = std::move(sharded);
+    }
+    tape_.Watch(sharing_.get());
+  }
+
   // A batch that comes late is the first of its iteration.
   std::vector<Feeder::Item> ItemsFrom(size_t first) const {
     std::vector<Feeder::Item> items;
@@ -99,7 +121,8 @@ class Trainer {
     BeginPhase(Phase::Kind::kIteration, number, &schedule_.batches[iteration.first],
                iteration.count, iteration.epoch);
     NvtxRange range(options_.nvtx, "iteration");
-    for (size_t micro = 0; micro < iteration.count; ++micro) {
+    if (pipeline_ != nullptr) RunPipeline(iteration.count);
+    for (size_t micro = 0; pipeline_ == nullptr && micro < iteration.count; ++micro) {
       const DeviceBatch batch = feeder_.Next();
       if (options_.graphs) {
         RunGraph(batch, micro, iteration.count);
@@ -153,11 +176,21 @@ class Trainer {
       backward();
     }
     operations_.Write(batch.lengths, tape_, model_->parameters());
-    if (micro + 1 == count) {
-      if (sharing_ != nullptr) sharing_->AwaitGradients();
-      NvtxRange range(options_.nvtx, "optimizer");
-      optimizer_.Step(queue_);
-    }
+    if (micro + 1 == count) UpdateParameters();
+  }
+
+  void UpdateParameters() {
+    if (sharing_ != nullptr) sharing_->AwaitGradients();
+    NvtxRange range(options_.nvtx, "optimizer");
+    optimizer_.Step(queue_);
+    if (sharing_ != nullptr) sharing_->Updated();
+  }
+
+  void RunPipeline(size_t count) {
+    optimizer_.ClearGradients(queue_, options_.zero_grad);
+    pipeline_->Run(
+        count, loss_, [this] { return feeder_.Next(); }, [this] { truth_->FirstForward(); });
+    UpdateParameters();
   }
 
   // A graph for each batch shape and place in the iteration; its first use records it.
@@ -182,6 +215,7 @@ class Trainer {
     for (const Batch& batch : schedule_.evaluation) {
       const DeviceBatch on_device = feeder_.CopyNow(batch);
       tape_.Reset(/*training=*/false);
+      if (sharing_ != nullptr) sharing_->Begin(/*reduces=*/false);
       truth_->FirstForward();
       model_->Forward(&tape_, on_device, {loss_, 1, false});
       sum += ReadLoss();
@@ -196,10 +230,10 @@ class Trainer {
   void Checkpoint(size_t iterations_done) {
     BeginPhase(Phase::Kind::kCheckpoint, iterations_done, nullptr, 0,
                schedule_.iterations[iterations_done - 1].epoch);
-    const Parameters& parameters = model_->parameters();
-    checkpoint_.resize(parameters.count());
-    for (const float* state : {parameters.values(), parameters.m(), parameters.v()}) {
-      CopyToHost(queue_.stream, checkpoint_.data(), state, parameters.count() * sizeof(float));
+    const FlatState& own = optimizer_.state();
+    checkpoint_.resize(own.count);
+    for (const float* state : {own.values, own.m, own.v}) {
+      CopyToHost(queue_.stream, checkpoint_.data(), state, own.count * sizeof(float));
       Synchronize(queue_.stream);
       HostWork(kCheckpointWriteNs);
     }
@@ -221,6 +255,7 @@ class Trainer {
   Arena arena_;
   Tape tape_;
   Optimizer optimizer_;
+  std::unique_ptr<Pipeline> pipeline_;  // null: the rank does all layers
   Feeder feeder_;
   std::unique_ptr<Sharing> sharing_;  // null: the rank trains alone
   bool writes_checkpoints_ = true;
@@ -233,6 +268,32 @@ class Trainer {
   float* host_loss_;
 };
 
+// With the sizes that are told by the number of ranks.
+Options FitToRanks(Options options, const Ranks& ranks) {
+  if (options.micro_batches_per_rank > 0) {
+    options.accumulate = options.micro_batches_per_rank * ranks.count;
+  }
+  if (options.parallel == Parallel::kPipeline && !options.layers_given) {
+    options.model.layers = std::max(options.model.layers, ranks.count);
+  }
+  return options;
+}
+
+absl::Status CheckSplit(const Options& options, const Ranks& ranks) {
+  const int heads = std::max(1, options.model.hidden / 64);
+  if (options.parallel == Parallel::kTensor && heads % ranks.count != 0) {
+    return absl::InvalidArgumentError(absl::StrCat("--parallel tensor: ", heads,
+                                                   " attention heads (--hidden / 64) cannot be ",
+                                                   "split among ", ranks.count, " ranks"));
+  }
+  if (options.parallel == Parallel::kPipeline && options.model.layers < ranks.count) {
+    return absl::InvalidArgumentError(absl::StrCat("--parallel pipeline: --layers ",
+                                                   options.model.layers, " are fewer than the ",
+                                                   ranks.count, " ranks"));
+  }
+  return absl::OkStatus();
+}
+
 int Wrong(const absl::Status& status) {
   std::fprintf(stderr, "seqpoint_workload: %s\n", std::string(status.message()).c_str());
   return 2;
@@ -240,15 +301,17 @@ int Wrong(const absl::Status& status) {
 
 }  // namespace
 
-int Train(const Options& options, const LengthTable& table) {
+int Train(const Options& given, const LengthTable& table) {
   const absl::StatusOr<Ranks> job = RanksFromEnvironment();
   if (!job.ok()) return Wrong(job.status());
-  if (job->count > 1 && !options.truth_file.empty() &&
-      options.truth_file.find("%r") == std::string::npos) {
+  if (job->count > 1 && !given.truth_file.empty() &&
+      given.truth_file.find("%r") == std::string::npos) {
     return Wrong(absl::InvalidArgumentError("--truth: several ranks need %r in the file's name"));
   }
-  const bool shares = options.parallel != Parallel::kNone && job->count > 1;
+  const bool shares = given.parallel != Parallel::kNone && job->count > 1;
   const Ranks ranks = shares ? *job : Ranks{};
+  const Options options = FitToRanks(given, ranks);
+  if (auto status = CheckSplit(options, ranks); !status.ok()) return Wrong(status);
   const std::string device = OpenDevice(ranks.local_rank);
   Faults faults(options.faults, *job);
   if (auto status = faults.Check(SoftwareDigest().has_value()); !status.ok()) return Wrong(status);
@@ -264,18 +327,26 @@ int Train(const Options& options, const LengthTable& table) {
                  options.resume_at, schedule.iterations.size());
     return 2;
   }
+  std::unique_ptr<Communicator> communicator;
+  if (shares) communicator = MakeNcclCommunicator(ranks, [&faults] { faults.BeforeCollective(); });
   ModelConfig config = options.model;
   config.max_lengths = LongestLengths(table, options.pad_multiple);
+  if (options.parallel == Parallel::kTensor) config.part.tensor = communicator.get();
+  if (options.parallel == Parallel::kPipeline) {
+    config.part.stage = ranks.rank;
+    config.part.stages = ranks.count;
+  }
   const std::unique_ptr<Model> model = MakeModel(config);
-  model->parameters().Allocate(queue.stream, config.seed);
+  const bool in_parts = options.parallel == Parallel::kSharded;
+  model->parameters().Allocate(queue.stream, config.seed,
+                               in_parts ? static_cast<size_t>(ranks.count) : 1,
+                               Mix(config.seed) + static_cast<uint64_t>(ranks.rank));
   if (!options.quiet) {
     std::printf("%s on %s: %zu parameters, %zu iterations\n", config.name.c_str(), device.c_str(),
                 model->parameters().count(), schedule.iterations.size());
   }
 
   const pid_t helper = options.fork_helper ? ForkHelper() : 0;
-  std::unique_ptr<Communicator> communicator;
-  if (shares) communicator = MakeNcclCommunicator(ranks, [&faults] { faults.BeforeCollective(); });
   Truth truth(options.truth_file, ToJson(options), device, *job);
   Trainer trainer(options, model.get(), schedule, queue, communicator.get(), &faults, &truth);
   const float loss = trainer.Run();
