@@ -14,38 +14,13 @@
 #include <string>
 #include <vector>
 
+#include "tests/workloads/truth_lines.h"
+
+namespace seqpoint::workload {
 namespace {
 
 using testing::ElementsAre;
 using testing::HasSubstr;
-
-// Enough of JSON for lines that we write ourselves: the first `"key":value` after `after`.
-std::string Field(const std::string& line, const std::string& key, const std::string& after = "") {
-  const size_t from = after.empty() ? 0 : line.find("\"" + after + "\":");
-  const size_t at = from == std::string::npos ? from : line.find("\"" + key + "\":", from);
-  if (at == std::string::npos) {
-    ADD_FAILURE() << "no " << after << "." << key << " in " << line;
-    return "0";
-  }
-  const size_t begin = at + key.size() + 3;
-  const char* const ends = line[begin] == '[' ? "]" : (line[begin] == '"' ? "\"" : ",}");
-  const size_t end = line.find_first_of(ends, begin + 1);
-  return line.substr(begin, end - begin);
-}
-
-double Number(const std::string& line, const std::string& key, const std::string& after = "") {
-  return std::stod(Field(line, key, after));
-}
-
-std::vector<int> Lengths(const std::string& line) {
-  std::vector<int> lengths;
-  const std::string list = Field(line, "lengths");
-  const std::regex number("[0-9]+");
-  for (std::sregex_iterator it(list.begin(), list.end(), number), end; it != end; ++it) {
-    lengths.push_back(std::stoi(it->str()));
-  }
-  return lengths;
-}
 
 struct Result {
   int status = 0;
@@ -321,3 +296,4 @@ TEST_F(WorkloadTest, BadLengthsEndItBeforeTraining) {
 }
 
 }  // namespace
+}  // namespace seqpoint::workload
