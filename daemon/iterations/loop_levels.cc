@@ -72,16 +72,30 @@ double MeanLaunches(const LogWindow& window, const std::vector<Stretch>& stretch
   return launches / static_cast<double>(stretches.size());
 }
 
-// Host-to-device copies of at least so many bytes, in the mean.
+// Host-to-device copies of at least so many bytes.
+double BatchCopies(const LogWindow& window, const Stretch& stretch, uint64_t least_bytes) {
+  double copies = 0;
+  for (uint32_t i = stretch.begin; i < stretch.end; ++i) {
+    copies += window.OpAt(i) == Op::kCopyH2D && window.calls()[i].bytes >= least_bytes;
+  }
+  return copies;
+}
+
+// In the mean.
 double BatchCopiesIn(const LogWindow& window, const std::vector<Stretch>& stretches,
                      uint64_t least_bytes) {
   double copies = 0;
-  for (const Stretch& stretch : stretches) {
-    for (uint32_t i = stretch.begin; i < stretch.end; ++i) {
-      copies += window.OpAt(i) == Op::kCopyH2D && window.calls()[i].bytes >= least_bytes;
-    }
-  }
+  for (const Stretch& stretch : stretches) copies += BatchCopies(window, stretch, least_bytes);
   return copies / static_cast<double>(stretches.size());
+}
+
+double MostBatchCopies(const LogWindow& window, const std::vector<Stretch>& stretches,
+                       uint64_t least_bytes) {
+  double most = 0;
+  for (const Stretch& stretch : stretches) {
+    most = std::max(most, BatchCopies(window, stretch, least_bytes));
+  }
+  return most;
 }
 
 absl::flat_hash_map<uint32_t, uint32_t> CountKinds(const LogWindow& window,
@@ -135,7 +149,13 @@ bool IsStepOf(const LogWindow& window, const KernelGroup& step, const KernelGrou
   const double copies = BatchCopiesIn(window, plain, batch_bytes / 4);
   // A step does not have few batches now and many then.
   if (copies > 0 && !regular) return false;
-  if (copies > 0 && BatchCopiesIn(window, special, batch_bytes / 4) >= 2 * copies) return false;
+  // The first stages of a pipeline take several batches at the start of a step and none at its end:
+  // no more than one for each part of it.
+  if (copies > 0 && BatchCopiesIn(window, special, batch_bytes / 4) >= 2 * copies &&
+      BatchCopiesIn(window, Stretches(window, at, inner.at(), true), batch_bytes / 4) >
+          mode * MostBatchCopies(window, plain, batch_bytes / 4)) {
+    return false;
+  }
 
   std::vector<absl::flat_hash_map<uint32_t, uint32_t>> in_special, in_plain;
   for (const Stretch& stretch : special) in_special.push_back(CountKinds(window, stretch));

@@ -36,7 +36,8 @@ class Job {
         Annotate(Op::kMark, "", static_cast<uint64_t>(next.length[0] * kSyntheticBytesPerStep));
       }
       if (options_.nvtx) Annotate(Op::kNvtxPush, absl::StrCat("train ", i), 0);
-      for (int micro = 0; micro < options_.micro_batches; ++micro) {
+      if (options_.ahead >= 0) TrainStage(&iteration);
+      for (int micro = 0; options_.ahead < 0 && micro < options_.micro_batches; ++micro) {
         const Batch batch = next;
         next = Draw();
         for (int d = 0; d < 2; ++d) iteration.length[d] += batch.length[d];
@@ -241,6 +242,25 @@ class Job {
       Optimise("_second");
     }
     TellStep();
+  }
+
+  void TrainStage(TrueIteration* iteration) {
+    std::vector<Batch> batches;
+    for (int i = 0; i < options_.micro_batches + options_.ahead; ++i) {
+      if (i < options_.micro_batches) {
+        batches.push_back(Draw());
+        for (int d = 0; d < 2; ++d) iteration->length[d] += batches.back().length[d];
+        CopyBatch(batches.back());
+        if (i == 0) ZeroGradients();
+        if (i == 0) iteration->first_forward = Size();
+        Forward(batches.back());
+        Launch("send_recv", 8);
+      }
+      if (i < options_.ahead) continue;
+      Backward(batches[static_cast<size_t>(i - options_.ahead)]);
+      Launch("send_recv", 8);
+    }
+    Optimise("");
   }
 
   void Evaluate() {

@@ -35,6 +35,9 @@ struct SyntheticOptions {
   int readback_every = 1;    // 0: never
   // Phases.
   int micro_batches = 1;
+  // A stage of a pipeline that does so many forward passes before the first backward pass, and then
+  // one of each in turn. It exchanges tensors with its neighbours. -1: no pipeline
+  int ahead = -1;
   int evaluate_every = 0;  // 0: never
   int evaluation_batches = 4;
   bool evaluate_first = false;    // before training
