@@ -23,6 +23,8 @@ constexpr uint64_t kMaxMicroBatches = 72;
 
 // Whether these iterations may be micro-batches whose steps were not seen often enough.
 bool MayBeMicroBatches(const LearnedRule& learned) {
+  // Also where its layers were taken for micro-batches.
+  if (learned.loop.batches_uneven && learned.iterations < kMaxMicroBatches) return true;
   if (learned.micro_batches > 1) return false;
   if (learned.loop.graph_period_unsure) return true;
   if (learned.loop.rare_ends > 0) {

@@ -43,6 +43,7 @@ std::optional<Loop> FindLoop(const LaunchLog& stream, const Occurrences& occurre
   const bool parts = inner->count() * 5 >= step->count() * 9 &&
                      CountIn(inner->at(), step->at()[1], step->at()[1] + 1) == 0;
   const OuterLoop outer = FindOuterLoop(stream, step->at());
+  loop.batches_uneven = outer.batches_uneven;
   if (small && !parts) loop.iterations_per_batch = outer.iterations_per_batch;
   if (small && !parts && !outer.batches.empty() && !outer.unsure) {
     loop.copy_alone = outer.copy_alone;

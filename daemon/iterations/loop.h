@@ -68,6 +68,9 @@ struct Loop {
   // The process' first loop iteration was not seen, or differs from the others as the first of
   // several micro-batches does. Without a rare end, none may have been reached yet.
   bool first_differs = false;
+  // Some loop iterations take several batches and some none, as the micro-batches of a pipeline's
+  // stage seem to, depending on where they are taken to start.
+  bool batches_uneven = false;
   // Graph launches per loop iteration, where loop iterations are made of them alone: more than 1
   // when they are micro-batches and their graphs show it (graph_period.h). 0: loop iterations hold
   // other launches.

@@ -75,6 +75,17 @@ bool Regular(const std::vector<double>& between) {
   return median >= 2 && static_cast<size_t>(same) * 5 >= between.size() * 4;
 }
 
+// Whether some loop iterations have several and others none.
+bool Uneven(const std::vector<Group>& groups) {
+  bool several = false, none = false;
+  for (size_t i = 1; i < groups.size(); ++i) {
+    const size_t step = groups[i].iteration - groups[i - 1].iteration;
+    several |= step == 0;
+    none |= step > 1;
+  }
+  return several && none;
+}
+
 // Whether there are more loop iterations where more bytes were copied: the batch's length decides
 // their number.
 bool FollowBytes(const std::vector<double>& between, const std::vector<Group>& groups) {
@@ -163,6 +174,7 @@ OuterLoop FindOuterLoop(const LaunchLog& stream, Positions iterations) {
   for (size_t i = 0; i < batches.size(); ++i) {
     with_batch += i == 0 || batches[i].iteration != batches[i - 1].iteration;
   }
+  outer.batches_uneven = Uneven(batches);
   // Each loop iteration takes a batch.
   if (with_batch * 10 >= iterations.size() * 9) return outer;
   const std::vector<Group> read = FindGroups(stream, iterations, IsReadBack);

@@ -33,6 +33,9 @@ struct OuterLoop {
   // Batches are copied all the time, but a loop iteration does not take one, and several do not
   // share one: they are no iterations, however their sizes vary.
   bool batches_astray = false;
+  // Some loop iterations take several batches and some none: in a stage of a pipeline, loop
+  // iterations of the backward pass do.
+  bool batches_uneven = false;
 };
 
 // `iterations`: the indices of the calls that start the loop iterations, ascending; at least two.

@@ -180,7 +180,7 @@ class Job {
   void Forward(const Batch& batch) {
     for (int d = 0; d < options_.lengths; ++d) {
       const int steps = Steps(batch, d);
-      Launch("embedding", 4 * steps);
+      if (!options_.middle_stage) Launch("embedding", 4 * steps);
       if (options_.algorithm_search && seen_.insert(steps).second) {
         for (int i = 0; i < 12; ++i) Launch(absl::StrCat("gemm_try_", i % 5), 32);
       }
@@ -193,11 +193,12 @@ class Job {
         }
       }
     }
+    if (options_.middle_stage) return;
     Launch("head", 64);
     Launch("loss", 8);
   }
   void Backward(const Batch& batch) {
-    Launch("loss_backward", 8);
+    if (!options_.middle_stage) Launch("loss_backward", 8);
     for (int d = options_.lengths; d-- > 0;) {
       const int steps = Steps(batch, d);
       for (int layer = options_.layers; layer-- > 0;) {
@@ -208,7 +209,7 @@ class Job {
         Launch(steps > 24 ? "gemm_backward_large" : "gemm_backward_small", 8 * ((steps + 7) / 8));
         Launch("weight_gradient", 96);
       }
-      Launch("embedding_backward", 4 * steps);
+      if (!options_.middle_stage) Launch("embedding_backward", 4 * steps);
     }
   }
   void Optimise(const std::string& network) {

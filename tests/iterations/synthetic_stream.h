@@ -38,7 +38,8 @@ struct SyntheticOptions {
   // A stage of a pipeline that does so many forward passes before the first backward pass, and then
   // one of each in turn. It exchanges tensors with its neighbours. -1: no pipeline
   int ahead = -1;
-  int evaluate_every = 0;  // 0: never
+  bool middle_stage = false;  // layers alone, without embedding and loss
+  int evaluate_every = 0;     // 0: never
   int evaluation_batches = 4;
   bool evaluate_first = false;    // before training
   bool algorithm_search = false;  // a length's first occurrence launches more
