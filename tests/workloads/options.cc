@@ -140,8 +140,9 @@ std::variant<Options, Usage> ParseOptions(int argc, const char* const* argv) {
       ->check(CLI::Range(1, 1000000) | CLI::IsMember({"never"}))
       ->capture_default_str();
   app.add_flag("--prefetch", options.prefetch, "copies the next batch while this one trains");
-  app.add_option("--accumulate", accumulate,
-                 "micro-batches per iteration; default: 1, in a pipeline two for each rank")
+  app.add_option(
+         "--accumulate", accumulate,
+         "micro-batches per iteration; default: 1, in a pipeline two for each rank, at most 8")
       ->check(CLI::Range(1, 1024));
   app.add_option("--eval-every", options.eval_every, "evaluates every N iterations")
       ->check(CLI::Range(1, 1000000000));

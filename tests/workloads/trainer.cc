@@ -30,6 +30,7 @@ namespace {
 constexpr size_t kActivationChunkBytes = size_t{256} << 20;
 constexpr double kMiB = 1 << 20;
 constexpr size_t kWorkspaceBytes = size_t{32} << 20;
+constexpr int kMostMicroBatches = 8;  // unless they are asked for
 constexpr uint64_t kCheckpointWriteNs = 5'000'000;
 
 class Trainer {
@@ -271,7 +272,7 @@ class Trainer {
 // With the sizes that are told by the number of ranks.
 Options FitToRanks(Options options, const Ranks& ranks) {
   if (options.micro_batches_per_rank > 0) {
-    options.accumulate = options.micro_batches_per_rank * ranks.count;
+    options.accumulate = std::min(kMostMicroBatches, options.micro_batches_per_rank * ranks.count);
   }
   if (options.parallel == Parallel::kPipeline && !options.layers_given) {
     options.model.layers = std::max(options.model.layers, ranks.count);
@@ -304,11 +305,10 @@ int Wrong(const absl::Status& status) {
 int Train(const Options& given, const LengthTable& table) {
   const absl::StatusOr<Ranks> job = RanksFromEnvironment();
   if (!job.ok()) return Wrong(job.status());
-  if (job->count > 1 && !given.truth_file.empty() &&
-      given.truth_file.find("%r") == std::string::npos) {
+  const bool shares = given.parallel != Parallel::kNone && job->count > 1;
+  if (shares && !given.truth_file.empty() && given.truth_file.find("%r") == std::string::npos) {
     return Wrong(absl::InvalidArgumentError("--truth: several ranks need %r in the file's name"));
   }
-  const bool shares = given.parallel != Parallel::kNone && job->count > 1;
   const Ranks ranks = shares ? *job : Ranks{};
   const Options options = FitToRanks(given, ranks);
   if (auto status = CheckSplit(options, ranks); !status.ok()) return Wrong(status);
