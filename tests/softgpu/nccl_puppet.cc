@@ -148,6 +148,19 @@ class Puppet {
       Cuda(cuStreamWaitEvent(compute_, event_, 0));
     } else if (name == "sync") {
       Cuda(cuCtxSynchronize());
+    } else if (name == "mark") {  // when the computation is through, and when it were alone
+      uint64_t ns = 0, alone_ns = 0;
+      Cuda(cuEventRecord(event_, compute_));
+      swgpu_event_times(event_, &ns, &alone_ns);
+      printf("mark ns=%llu alone=%llu\n", Number(ns), Number(alone_ns));
+    } else if (name == "slow") {  // 1/100: the computing kernel takes so much longer
+      swgpu_slow_kernels("", static_cast<double>(a) / 100);
+    } else if (name == "slow_host") {
+      swgpu_slow_host(static_cast<double>(a) / 100);
+    } else if (name == "link") {  // of ranks 0 and 1
+      swgpu_nccl_link(0, 1, static_cast<double>(a) / 100);
+    } else if (name == "die") {
+      swgpu_nccl_die();
     } else if (name == "now") {
       printf("now %llu\n", static_cast<unsigned long long>(swgpu_now_ns()));
     } else if (name == "lines") {  // waits until the plugin has written so many

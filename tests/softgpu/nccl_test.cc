@@ -112,6 +112,91 @@ TEST(Nccl, TheTruthSaysWhoWaitedAndForWhom) {
 }
 
 // A collective needs few SMs: it runs beside kernels that fill the GPU.
+// The cost of waiting so far, at each "mark" of a rank.
+std::vector<uint64_t> CostOfWaiting(const Ranks& ranks, int rank) {
+  std::vector<uint64_t> costs;
+  for (const std::string& line : Only(ranks.Output(rank), "mark")) {
+    costs.push_back(Field(line, "ns") - Field(line, "alone"));
+  }
+  return costs;
+}
+
+TEST(Nccl, WaitingCostsWhatComputationDoesNotHide) {
+  Ranks ranks(2, kQuiet,
+              {"init", "mark",
+               // Seen in full.
+               "1=host:300000", "follow", "allreduce:1000", "lead", "mark",
+               // Hidden in full.
+               "1=host:300000", "follow", "allreduce:1000", "0=compute:1000000", "lead", "mark",
+               // Hidden in part: the host of rank 0 has run ahead.
+               "sync", "1=host:3000000", "follow", "allreduce:1000", "0=compute:400000", "lead",
+               "mark", "sync"});
+  ranks.Finish();
+  EXPECT_EQ(CostOfWaiting(ranks, 1), std::vector<uint64_t>(4, 0));
+  const std::vector<Truth> truth = ranks.TruthOf(0);
+  const auto wait_ns = [&truth](size_t i) { return truth[i].start_ns - truth[i].arrival_ns; };
+  const std::vector<uint64_t> costs = CostOfWaiting(ranks, 0);
+  ASSERT_EQ(costs.size(), 4u);
+  EXPECT_EQ(costs[0], 0u);
+  EXPECT_EQ(costs[1], wait_ns(0));
+  EXPECT_GT(wait_ns(1), 250000u);
+  // Alone, the GPU would have waited for its launches, which the host has made long ago.
+  EXPECT_LE(costs[2], costs[1]);
+  EXPECT_GT(costs[2] + 5000, costs[1]);
+  EXPECT_GT(costs[3] - costs[2], wait_ns(2) - 420000);
+  EXPECT_LT(costs[3] - costs[2], wait_ns(2) - 380000);
+}
+
+TEST(Nccl, ProgramsSlowTheGpuTheHostAndLinksWhileTheyRun) {
+  Ranks ranks(2, std::string(kQuiet) + "nccl.algorithm=ring,",
+              {"init",
+               "allreduce:4000000",
+               "link:50",
+               "allreduce:4000000",
+               "link:100",
+               "allreduce:4000000",
+               "sync",
+               "mark",
+               "compute:100000",
+               "mark",
+               "slow:150",
+               "compute:100000",
+               "mark",
+               "slow:100",
+               "compute:100000",
+               "mark",
+               "now",
+               "host:100000",
+               "now",
+               "slow_host:200",
+               "host:100000",
+               "now"});
+  ranks.Finish();
+  const auto times = [&ranks](const std::string& name) {
+    std::vector<uint64_t> between;
+    const Strings lines = Only(ranks.Output(0), name);
+    for (size_t i = 1; i < lines.size(); ++i) {
+      const auto at = [&](size_t line) {
+        return strtoull(lines[line].c_str() + lines[line].find_first_of("0123456789"), nullptr, 10);
+      };
+      between.push_back(at(i) - at(i - 1));
+    }
+    return between;
+  };
+  const std::vector<Truth> truth = ranks.TruthOf(0);
+  const uint64_t usual = static_cast<uint64_t>(RingNs(2, 1, 16e6));
+  EXPECT_EQ(truth[0].end_ns - truth[0].start_ns, usual);
+  EXPECT_EQ(truth[1].end_ns - truth[1].start_ns,
+            static_cast<uint64_t>(RingNs(2, 1, 16e6, kBusGbps / 2)));
+  EXPECT_EQ(truth[2].end_ns - truth[2].start_ns, usual);
+  const std::vector<uint64_t> kernels = times("mark ns="), host = times("now ");
+  ASSERT_EQ(kernels.size(), 3u);
+  EXPECT_NEAR(static_cast<double>(kernels[1] - kernels[2]), 50000, 10);
+  ASSERT_EQ(host.size(), 2u);
+  EXPECT_EQ(host[0], 100000u);
+  EXPECT_EQ(host[1], 200000u);
+}
+
 TEST(Nccl, CollectivesOverlapWithComputation) {
   Ranks ranks(2, kQuiet,
               {"cupti", "init", "compute:1000000", "allreduce:4000000", "compute:1000000", "sync",
@@ -262,6 +347,15 @@ TEST(Nccl, ARankThatIsKilledHasArrivedAndComesNoMore) {
   EXPECT_EQ(ranks.TruthOf(0).size(), 2u);
   EXPECT_EQ(ranks.TruthOf(1).size(), 1u);
   ranks.ExpectNoLeftovers();
+}
+
+TEST(Nccl, ARankThatDiesInACollectiveNeverArrives) {
+  Ranks ranks(2, kQuiet,
+              {"init", "allreduce:1000", "1=die", "0=abort_after:300", "allreduce:1000"});
+  const int status = ranks.Wait(1);
+  EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+  EXPECT_EQ(ranks.Wait(0), 0);
+  EXPECT_EQ(ranks.TruthOf(0).size(), 1u);
 }
 
 TEST(Nccl, LaunchesAndRecordsAreTheDriversOwn) {
