@@ -1,0 +1,48 @@
+// The dependency graphs of all ranks of one iteration, joined at their collectives: a recording
+// that is replayed and changed as that of one rank is (daemon/whatif/recording.h).
+//
+//   RankRecording recorded = RecordRanks(windows, join);
+//   whatif::Outcome before = whatif::RunAgain(recorded.recording, recorded.recording.graphs);
+//
+// A window holds one iteration that begins with an idle GPU. It is repeated, so that from the
+// second turn on iterations follow each other as in a run.
+//
+// Threading: free functions. Ownership: values; a recording does not need the windows any more.
+#ifndef DAEMON_RANKS_RANK_RECORDING_H_
+#define DAEMON_RANKS_RANK_RECORDING_H_
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/types/span.h"
+#include "daemon/ranks/window_join.h"
+#include "daemon/whatif/recording.h"
+
+namespace seqpoint::ranks {
+
+// A collective of the recording.
+struct JoinedCollective {
+  std::string function;
+  std::vector<int32_t> ranks;
+  uint64_t bytes = 0;  // 0: not known
+  int64_t transfer_ns = 0;
+};
+
+struct RankRecording {
+  whatif::Recording recording;
+  // By GpuTask::collective.
+  std::vector<JoinedCollective> collectives;
+  std::vector<std::array<int64_t, 2>> lengths;  // by rank
+  size_t counted = 0;                           // the turn that stands for iterations of a run
+};
+
+// `turns`: how often the iteration is repeated; 1: as it was recorded.
+RankRecording RecordRanks(absl::Span<const RankWindow> windows, const WindowJoin& join,
+                          int turns = 4);
+
+}  // namespace seqpoint::ranks
+
+#endif  // DAEMON_RANKS_RANK_RECORDING_H_

@@ -1,0 +1,66 @@
+// Why a rank is slow, from windows of all ranks at the same iterations.
+//
+// The rank's work is longer than that of its peers by some time, its excess. The excess is the sum
+// of its parts: the same kernels take longer, there are more kernels, the lengths are longer, the
+// host launches later, the batch comes later. The reason is the part that holds most of the excess,
+// where it is larger than what the peers differ by among each other. Otherwise it is not known, and
+// the answer says why. A link is slow where transfers take longer although all ranks had come.
+//
+// Threading: free functions. Ownership: values.
+#ifndef DAEMON_RANKS_WINDOW_REASON_H_
+#define DAEMON_RANKS_WINDOW_REASON_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/types/span.h"
+#include "daemon/ranks/window_cost.h"
+#include "daemon/ranks/window_profile.h"
+#include "daemon/seqpoint/interval.h"
+
+namespace seqpoint::ranks {
+
+// From the cheapest to find out to the dearest.
+enum class Reason : uint8_t {
+  kUnknown,
+  kClocks,     // the same kernels take longer, by one factor: clocks, heat, power
+  kKernels,    // few kernels take longer
+  kHost,       // equal kernels, launched later
+  kLoader,     // the batch comes later
+  kLink,       // collectives take longer although all ranks have come
+  kMoreWork,   // more kernels at equal lengths: the work is split unevenly
+  kImbalance,  // longer sequences
+};
+const char* ReasonName(Reason reason);
+
+struct SlowKernel {
+  KernelKey key;
+  double factor = 1;     // of its duration, against the reference
+  double excess_ns = 0;  // of an iteration
+};
+
+struct ReasonVerdict {
+  Reason reason = Reason::kUnknown;
+  Estimate factor = {1, 1, 1};      // of what is slow: kernels, transfers, work; 99 %
+  double excess_ns = 0;             // of the rank's work, in the mean iteration,
+  double explained_ns = 0;          // ... and the part of it that the reason holds
+  double error_ns = 0;              // of the excess, a standard deviation
+  std::vector<SlowKernel> kernels;  // most excess first
+  std::vector<int32_t> link;        // ranks that share the slow link
+  std::string text;                 // a sentence with what was compared with how much
+};
+
+struct ReasonQuestion {
+  int32_t rank = 0;
+  // Ranks that do the same work. Empty: none does (a stage of a pipeline); the rank's own earlier
+  // windows are then the reference.
+  std::vector<int32_t> peers;
+  absl::Span<const Iteration> iterations;  // while it is slow
+  absl::Span<const Iteration> earlier;     // while it was not; may be empty
+};
+ReasonVerdict FindReason(const ReasonQuestion& question);
+
+}  // namespace seqpoint::ranks
+
+#endif  // DAEMON_RANKS_WINDOW_REASON_H_
