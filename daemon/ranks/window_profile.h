@@ -38,6 +38,7 @@ struct TransferKey {
   std::vector<int32_t> ranks;
   std::string function;
   uint64_t bytes = 0;
+  uint32_t order = 0;  // among those of unknown bytes: a number of its own for each
 
   auto operator<=>(const TransferKey&) const = default;
 };

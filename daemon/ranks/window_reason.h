@@ -35,7 +35,7 @@ enum class Reason : uint8_t {
 const char* ReasonName(Reason reason);
 
 struct SlowKernel {
-  KernelKey key;
+  std::string name;
   double factor = 1;     // of its duration, against the reference
   double excess_ns = 0;  // of an iteration
 };

@@ -15,14 +15,15 @@
 
 namespace seqpoint::ranks {
 
-// The cause of a moment, the first that holds.
+// The cause of a moment, the first that holds. A host that is late would be so without the
+// collective that waits meanwhile, so it comes before.
 enum class Spent : uint8_t {
   kKernels,   // a kernel runs that is no collective
   kCopies,    // a copy or memset runs
-  kWaiting,   // only collectives run, and all wait for ranks that have not come: exposed wait
-  kLoader,    // nothing is launched, and what the host launches next is the batch's copy
-  kLaunch,    // the host has not launched yet what runs next
-  kTransfer,  // only collectives run, and one moves data: exposed transfer
+  kLoader,    // the host has not launched yet what runs next, and prepares the batch
+  kLaunch,    // ... or does something else
+  kWaiting,   // all collectives that run wait for ranks that have not come: exposed wait
+  kTransfer,  // a collective moves data: exposed transfer
   kOther,     // the GPU goes from one work to the next, or the iteration is over
   kCount,
 };

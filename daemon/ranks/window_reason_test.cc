@@ -1,0 +1,149 @@
+#include "daemon/ranks/window_reason.h"
+
+#include <gtest/gtest.h>
+
+#include <deque>
+#include <string>
+#include <vector>
+
+#include "tests/support/rank_windows.h"
+
+namespace seqpoint::ranks {
+namespace {
+
+constexpr size_t kWindows = 3;
+
+// Windows of a data parallel job of four ranks, of which rank 1 has `fault`.
+std::vector<Iteration> WindowsOf(const StepShape& fault, uint64_t seed = 1,
+                                 const StepShape& usual = {}) {
+  RankJob job(4);
+  job.noise = 0.02;
+  job.seed = seed;
+  job.idle_between = true;
+  std::vector<std::vector<Program>> programs(kWindows,
+                                             std::vector<Program>(4, DataParallel(usual)));
+  for (std::vector<Program>& of_iteration : programs) of_iteration[1] = DataParallel(fault);
+  const SimulatedRun run = job.Run(programs);
+  std::vector<Iteration> iterations;
+  for (size_t i = 0; i < kWindows; ++i) {
+    const std::vector<RankWindow> windows = run.Windows(i, /*told=*/true);
+    iterations.push_back(ProfilesOf(windows, JoinWindows(windows)));
+  }
+  return iterations;
+}
+
+ReasonVerdict ReasonOf(const std::vector<Iteration>& iterations,
+                       const std::vector<Iteration>& earlier = {}) {
+  return FindReason({1, {0, 2, 3}, iterations, earlier});
+}
+
+TEST(WindowReasonTest, NoFaultNoReason) {
+  for (uint64_t seed = 1; seed <= 20; ++seed) {
+    EXPECT_EQ(ReasonOf(WindowsOf({}, seed)).reason, Reason::kUnknown) << seed;
+  }
+}
+
+TEST(WindowReasonTest, AllKernelsSlowerByOneFactorAreClocks) {
+  for (const double factor : {1.03, 1.2, 1.5}) {
+    const ReasonVerdict verdict = ReasonOf(WindowsOf({.factor = factor}));
+    EXPECT_EQ(verdict.reason, Reason::kClocks) << verdict.text;
+    EXPECT_LE(verdict.factor.low, factor);
+    EXPECT_GE(verdict.factor.high, factor);
+    EXPECT_NEAR(verdict.factor.value, factor, 0.01);
+  }
+  EXPECT_EQ(ReasonOf(WindowsOf({.factor = 1.2})).text,
+            "108 kernels of 11 names are 1.20 times as long as on ranks 0, 2, 3: clocks, heat or "
+            "power");
+}
+
+TEST(WindowReasonTest, FewSlowKernelsAreNamed) {
+  for (const char* name : {"gemm_128x64_backward", "gelu_forward"}) {
+    const ReasonVerdict verdict = ReasonOf(WindowsOf({.slow = name, .slow_factor = 1.5}));
+    EXPECT_EQ(verdict.reason, Reason::kKernels) << verdict.text;
+    ASSERT_EQ(verdict.kernels.size(), 1u) << name;
+    EXPECT_EQ(verdict.kernels[0].name, name);
+    EXPECT_NEAR(verdict.kernels[0].factor, 1.5, 0.03);
+  }
+}
+
+TEST(WindowReasonTest, AHostThatLaunchesLate) {
+  // Bound by launches: kernels are shorter than what the host takes for each.
+  const StepShape usual = {.kernel_us = 10, .loader_us = 100, .host_us = 20};
+  StepShape late = usual;
+  late.host_us = 26;
+  const ReasonVerdict verdict = ReasonOf(WindowsOf(late, 1, usual));
+  EXPECT_EQ(verdict.reason, Reason::kHost) << verdict.text;
+}
+
+TEST(WindowReasonTest, ABatchThatComesLate) {
+  const ReasonVerdict verdict = ReasonOf(WindowsOf({.loader_us = 1500}));
+  EXPECT_EQ(verdict.reason, Reason::kLoader) << verdict.text;
+  EXPECT_NEAR(verdict.explained_ns, 1.4e6, 0.1e6);
+}
+
+TEST(WindowReasonTest, MoreKernelsAreMoreWork) {
+  const ReasonVerdict verdict = ReasonOf(WindowsOf({.more_layers = 3}));
+  EXPECT_EQ(verdict.reason, Reason::kMoreWork) << verdict.text;
+}
+
+TEST(WindowReasonTest, LongerSequencesAreNoFaultOfTheRank) {
+  RankJob job(4);
+  job.noise = 0.02;
+  job.idle_between = true;
+  const std::vector<std::vector<int64_t>> lengths = {
+      {80, 150, 90, 100}, {110, 140, 70, 120}, {95, 160, 105, 85}, {75, 155, 115, 100}};
+  std::vector<std::vector<Program>> programs;
+  for (const std::vector<int64_t>& of_ranks : lengths) {
+    std::vector<Program>& programs_of = programs.emplace_back();
+    for (const int64_t length : of_ranks) programs_of.push_back(DataParallel({.length = length}));
+  }
+  const SimulatedRun run = job.Run(programs, lengths);
+  std::vector<Iteration> iterations;
+  for (size_t i = 0; i < lengths.size(); ++i) {
+    const std::vector<RankWindow> windows = run.Windows(i);
+    iterations.push_back(ProfilesOf(windows, JoinWindows(windows)));
+  }
+  const ReasonVerdict verdict = ReasonOf(iterations);
+  EXPECT_EQ(verdict.reason, Reason::kImbalance) << verdict.text;
+}
+
+TEST(WindowReasonTest, ALinkIsSlowAgainstEarlierTransfers) {
+  const std::vector<Iteration> earlier = WindowsOf({});
+  const StepShape slow_link = {.bucket_us = 600};
+  const ReasonVerdict verdict = ReasonOf(WindowsOf(slow_link, 2, slow_link), earlier);
+  EXPECT_EQ(verdict.reason, Reason::kLink) << verdict.text;
+  EXPECT_EQ(verdict.link, (std::vector<int32_t>{0, 1, 2, 3}));
+  EXPECT_NEAR(verdict.factor.value, 2, 0.1);
+}
+
+// A stage of a pipeline has no peer.
+TEST(WindowReasonTest, AStageIsComparedWithItsOwnEarlierWindows) {
+  const auto windows_of = [](double factor, uint64_t seed) {
+    RankJob job(4);
+    job.noise = 0.02;
+    job.seed = seed;
+    job.idle_between = true;
+    std::vector<std::vector<Program>> programs(kWindows);
+    for (auto& of_iteration : programs) {
+      for (int r = 0; r < 4; ++r) {
+        of_iteration.push_back(Pipeline({.factor = r == 1 ? factor : 1}, r, 4, 4));
+      }
+    }
+    const SimulatedRun run = job.Run(programs);
+    std::vector<Iteration> iterations;
+    for (size_t i = 0; i < kWindows; ++i) {
+      const std::vector<RankWindow> windows = run.Windows(i, /*told=*/true);
+      iterations.push_back(ProfilesOf(windows, JoinWindows(windows)));
+    }
+    return iterations;
+  };
+  const std::vector<Iteration> earlier = windows_of(1, 1), now = windows_of(1.2, 2);
+  const ReasonVerdict verdict = FindReason({1, {}, now, earlier});
+  EXPECT_EQ(verdict.reason, Reason::kClocks) << verdict.text;
+  EXPECT_EQ(FindReason({2, {}, now, earlier}).reason, Reason::kUnknown);
+  EXPECT_EQ(FindReason({1, {}, now, {}}).text,
+            "no other rank does the same work, and no earlier window is there");
+}
+
+}  // namespace
+}  // namespace seqpoint::ranks

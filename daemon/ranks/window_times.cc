@@ -1,0 +1,290 @@
+#include "daemon/ranks/window_times.h"
+
+#include <algorithm>
+#include <iterator>
+#include <numeric>
+#include <utility>
+
+#include "daemon/base/statistics.h"
+#include "daemon/trace/correlations.h"
+
+namespace seqpoint::ranks {
+namespace {
+
+using trace::Call;
+using trace::CallKind;
+using trace::Trace;
+using trace::Work;
+using trace::WorkKind;
+
+struct Interval {
+  int64_t begin_ns = 0;
+  int64_t end_ns = 0;
+};
+
+bool IsKernel(WorkKind kind) { return kind == WorkKind::kKernel || kind == WorkKind::kGraph; }
+bool LaunchesKernels(CallKind kind) {
+  return kind == CallKind::kLaunch || kind == CallKind::kGraphLaunch;
+}
+bool Synchronises(CallKind kind) {
+  return kind == CallKind::kStreamSync || kind == CallKind::kEventSync ||
+         kind == CallKind::kContextSync;
+}
+
+// The times in which the host had not launched what the GPU could have run.
+class LateHost {
+ public:
+  explicit LateHost(const RankWindow& window)
+      : window_(window), trace_(*window.trace), correlations_(trace_) {
+    for (uint32_t i = 0; i < trace_.calls.size(); ++i) calls_.push_back(i);
+    std::sort(calls_.begin(), calls_.end(), [&](uint32_t a, uint32_t b) {
+      return trace_.calls[a].begin_ns < trace_.calls[b].begin_ns;
+    });
+    for (const uint32_t i : calls_) {
+      const Call& call = trace_.calls[i];
+      if (Synchronises(call.kind)) syncs_.push_back({call.begin_ns, call.end_ns});
+    }
+  }
+
+  std::vector<Interval> Times() const {
+    std::vector<uint32_t> works;
+    for (uint32_t i = 0; i < trace_.works.size(); ++i) {
+      if (trace_.works[i].kind != WorkKind::kCollective) works.push_back(i);
+    }
+    std::sort(works.begin(), works.end(), [&](uint32_t a, uint32_t b) {
+      return trace_.works[a].start_ns < trace_.works[b].start_ns;
+    });
+    struct Late {
+      int64_t idle_ns, called_ns, start_ns;
+    };
+    std::vector<Late> all;
+    std::vector<int64_t> latencies_ns;
+    int64_t idle_ns = window_.begin_ns;
+    for (const uint32_t i : works) {
+      const Work& work = trace_.works[i];
+      const uint32_t call = correlations_.CallOf(work.correlation);
+      if (call != trace::kNone && trace_.calls[call].begin_ns >= idle_ns) {
+        all.push_back({idle_ns, trace_.calls[call].begin_ns, work.start_ns});
+        latencies_ns.push_back(work.start_ns - trace_.calls[call].begin_ns);
+      }
+      idle_ns = std::max(idle_ns, work.end_ns);
+    }
+    // A launch into an idle GPU takes as long; what starts later waits for something else.
+    const int64_t latency_ns = Median(std::move(latencies_ns));
+    std::vector<Interval> times;
+    for (const Late& late : all) {
+      AddUnlessBlocked({late.idle_ns, std::min(late.start_ns, late.called_ns + latency_ns)},
+                       &times);
+    }
+    AddUnlessBlocked({idle_ns, window_.end_ns}, &times);
+    return times;
+  }
+
+  // Where the host prepared the batch: the longest time without a call before the batch's copy.
+  // Over the border of the iteration where nothing was launched between that and the copy.
+  std::vector<Interval> Loading() const {
+    const uint32_t copy = BatchCopy();
+    if (copy == trace::kNone) return {};
+    const Call& batch = trace_.calls[copy];
+    Interval longest = {batch.begin_ns, batch.begin_ns};
+    int64_t next_ns = batch.begin_ns;
+    bool first = true;
+    for (auto it = std::find(calls_.rbegin(), calls_.rend(), copy); it != calls_.rend(); ++it) {
+      const Call& call = trace_.calls[*it];
+      if (call.thread != batch.thread || *it == copy) continue;
+      if (next_ns - call.end_ns > longest.end_ns - longest.begin_ns) {
+        longest = {call.end_ns, next_ns};
+      }
+      next_ns = call.begin_ns;
+      if (!LaunchesKernels(call.kind)) continue;
+      first = false;
+      break;
+    }
+    if (!first) return {longest};
+    int64_t last_ns = window_.begin_ns;
+    for (const Call& call : trace_.calls) {
+      if (call.thread == batch.thread) last_ns = std::max(last_ns, call.end_ns);
+    }
+    return {longest, {window_.begin_ns, next_ns}, {last_ns, window_.end_ns}};
+  }
+
+ private:
+  // The call of the first copy to the GPU that moves at least a quarter of what the largest does:
+  // smaller ones are scalars.
+  uint32_t BatchCopy() const {
+    uint64_t most = 0;
+    for (const Work& work : trace_.works) {
+      if (work.kind == WorkKind::kCopyH2D) most = std::max(most, work.bytes);
+    }
+    uint32_t first = trace::kNone;
+    for (const Work& work : trace_.works) {
+      if (work.kind != WorkKind::kCopyH2D || work.bytes < most / 4) continue;
+      const uint32_t call = correlations_.CallOf(work.correlation);
+      if (call == trace::kNone) continue;
+      if (first == trace::kNone || trace_.calls[call].begin_ns < trace_.calls[first].begin_ns) {
+        first = call;
+      }
+    }
+    return first;
+  }
+
+  // A host that waits for the GPU is not late.
+  void AddUnlessBlocked(Interval late, std::vector<Interval>* times) const {
+    for (const Interval& sync : syncs_) {
+      if (sync.end_ns <= late.begin_ns) continue;
+      if (sync.begin_ns >= late.end_ns) break;
+      if (sync.begin_ns > late.begin_ns) times->push_back({late.begin_ns, sync.begin_ns});
+      late.begin_ns = sync.end_ns;
+    }
+    if (late.begin_ns < late.end_ns) times->push_back(late);
+  }
+
+  const RankWindow& window_;
+  const Trace& trace_;
+  const trace::Correlations correlations_;
+  std::vector<uint32_t> calls_;  // by their starts
+  std::vector<Interval> syncs_;
+};
+
+// Counts what goes on at each moment.
+class Sweep {
+ public:
+  enum Activity : uint8_t { kKernel, kCopy, kWait, kTransfer, kLate, kLoading, kActivities };
+
+  void Add(Activity activity, const Interval& interval) {
+    if (interval.begin_ns >= interval.end_ns) return;
+    edges_.push_back({interval.begin_ns, activity, 1});
+    edges_.push_back({interval.end_ns, activity, -1});
+  }
+
+  RankTime Times(int64_t begin_ns, int64_t end_ns) {
+    std::sort(edges_.begin(), edges_.end(),
+              [](const Edge& a, const Edge& b) { return a.at_ns < b.at_ns; });
+    RankTime time;
+    time.iteration_ns = static_cast<double>(end_ns - begin_ns);
+    std::array<int32_t, kActivities> active = {};
+    int64_t at_ns = begin_ns;
+    for (const Edge& edge : edges_) {
+      const int64_t until_ns = std::clamp(edge.at_ns, begin_ns, end_ns);
+      time[CauseOf(active)] += static_cast<double>(until_ns - at_ns);
+      at_ns = until_ns;
+      active[edge.activity] += edge.change;
+    }
+    time[CauseOf(active)] += static_cast<double>(end_ns - at_ns);
+    return time;
+  }
+
+ private:
+  struct Edge {
+    int64_t at_ns;
+    Activity activity;
+    int32_t change;
+  };
+
+  static Spent CauseOf(const std::array<int32_t, kActivities>& active) {
+    if (active[kKernel] > 0) return Spent::kKernels;
+    if (active[kCopy] > 0) return Spent::kCopies;
+    if (active[kLate] > 0) return active[kLoading] > 0 ? Spent::kLoader : Spent::kLaunch;
+    if (active[kWait] > 0 && active[kTransfer] == 0) return Spent::kWaiting;
+    return active[kTransfer] > 0 ? Spent::kTransfer : Spent::kOther;
+  }
+
+  std::vector<Edge> edges_;
+};
+
+// A collective that starts within this time after the one before it in its stream was held by it:
+// gaps between works of a stream are a few microseconds.
+constexpr int64_t kHeldNs = 10'000;
+
+// The waiting part of each collective of a window, by work.
+struct Waits {
+  std::vector<int64_t> wait_ns;  // by work; 0: none
+  std::vector<bool> all;         // the transfer only shortened the next wait
+};
+
+// The work before each one in its stream; kNone: none.
+std::vector<uint32_t> BeforeInStream(const Trace& trace) {
+  std::vector<uint32_t> order(trace.works.size());
+  std::iota(order.begin(), order.end(), 0u);
+  std::stable_sort(order.begin(), order.end(), [&](uint32_t a, uint32_t b) {
+    return trace.works[a].start_ns < trace.works[b].start_ns;
+  });
+  std::vector<uint32_t> before(trace.works.size(), trace::kNone);
+  std::vector<uint32_t> last(trace.streams.size(), trace::kNone);
+  for (const uint32_t i : order) {
+    before[i] = std::exchange(last[trace.works[i].stream], i);
+  }
+  return before;
+}
+
+// A rank that waits for the last one in two collectives, one right behind the other, waits for it
+// during the transfer of the first one, too, if the last rank came late to the second one for its
+// own reasons: without that transfer it would wait as much longer behind it.
+std::vector<Waits> WaitsOf(absl::Span<const RankWindow> windows, const WindowJoin& join) {
+  std::vector<Waits> waits;
+  std::vector<std::vector<uint32_t>> before;
+  for (const RankWindow& window : windows) {
+    const size_t count = window.trace->works.size();
+    waits.push_back({std::vector<int64_t>(count), std::vector<bool>(count)});
+    before.push_back(BeforeInStream(*window.trace));
+  }
+  const auto held_by = [&](const Part& part) {
+    const uint32_t other = before[part.window][part.work];
+    if (other == trace::kNone) return other;
+    const std::vector<Work>& works = windows[part.window].trace->works;
+    const int64_t gap_ns = works[part.work].start_ns - works[other].end_ns;
+    return gap_ns <= kHeldNs ? other : trace::kNone;
+  };
+  for (const Collective& collective : join.collectives) {
+    const bool last_was_held = held_by(collective.parts[collective.last]) != trace::kNone;
+    for (const Part& part : collective.parts) {
+      waits[part.window].wait_ns[part.work] = part.wait_ns;
+      if (last_was_held || part.wait_ns == 0) continue;
+      const uint32_t other = held_by(part);
+      if (other != trace::kNone) waits[part.window].all[other] = true;
+    }
+  }
+  return waits;
+}
+
+RankTime TimeOf(const RankWindow& window, const Waits& waits) {
+  Sweep sweep;
+  int64_t end_ns = window.end_ns;
+  double all_wait_ns = 0;
+  for (size_t i = 0; i < waits.wait_ns.size(); ++i) {
+    const Work& work = window.trace->works[i];
+    end_ns = std::max(end_ns, work.end_ns);
+    if (work.kind == WorkKind::kCollective) {
+      const int64_t moves_ns = waits.all[i] ? work.end_ns : work.start_ns + waits.wait_ns[i];
+      sweep.Add(Sweep::kWait, {work.start_ns, moves_ns});
+      sweep.Add(Sweep::kTransfer, {moves_ns, work.end_ns});
+      all_wait_ns += static_cast<double>(waits.wait_ns[i]);
+    } else {
+      sweep.Add(IsKernel(work.kind) ? Sweep::kKernel : Sweep::kCopy, {work.start_ns, work.end_ns});
+    }
+  }
+  const LateHost host(window);
+  for (const Interval& late : host.Times()) sweep.Add(Sweep::kLate, late);
+  for (const Interval& loading : host.Loading()) sweep.Add(Sweep::kLoading, loading);
+  RankTime time = sweep.Times(window.begin_ns, end_ns);
+  time.wait_ns = all_wait_ns;
+  return time;
+}
+
+}  // namespace
+
+const char* SpentName(Spent spent) {
+  static constexpr const char* kNames[] = {"kernels", "copies",   "batch late", "launches late",
+                                           "waiting", "transfer", "other"};
+  static_assert(std::size(kNames) == static_cast<size_t>(Spent::kCount));
+  return kNames[static_cast<size_t>(spent)];
+}
+
+std::vector<RankTime> TimesOf(absl::Span<const RankWindow> windows, const WindowJoin& join) {
+  const std::vector<Waits> waits = WaitsOf(windows, join);
+  std::vector<RankTime> times;
+  for (size_t w = 0; w < windows.size(); ++w) times.push_back(TimeOf(windows[w], waits[w]));
+  return times;
+}
+
+}  // namespace seqpoint::ranks
