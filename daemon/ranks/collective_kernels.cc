@@ -35,11 +35,10 @@ std::string FunctionOf(std::string_view kernel) {
   return std::string(kernel.substr(0, kernel.find('(')));
 }
 
-std::pair<int64_t, size_t> Densest(std::vector<int64_t> times_ns) {
-  std::sort(times_ns.begin(), times_ns.end());
+std::pair<int64_t, size_t> Densest(const std::vector<int64_t>& times_ns, int64_t width_ns) {
   std::pair<int64_t, size_t> best = {0, 0};
   for (size_t first = 0, last = 0; last < times_ns.size(); ++last) {
-    while (times_ns[last] - times_ns[first] > kSameEndNs) ++first;
+    while (times_ns[last] - times_ns[first] > width_ns) ++first;
     const size_t count = last - first + 1;
     if (count > best.second) best = {times_ns[first + count / 2], count};
   }

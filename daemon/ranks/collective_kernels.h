@@ -58,9 +58,9 @@ std::vector<JoinedKernels> JoinByEnds(absl::Span<const RankWindow> windows,
 // host do within 10 us.
 inline constexpr int64_t kSameEndNs = 15'000;
 
-// The middle of the times that most of these are near to, within kSameEndNs of each other, and how
-// many that are.
-std::pair<int64_t, size_t> Densest(std::vector<int64_t> times_ns);
+// The middle of the most times that are within `width_ns` of each other, and how many these are.
+// `times_ns` ascend.
+std::pair<int64_t, size_t> Densest(const std::vector<int64_t>& times_ns, int64_t width_ns);
 
 }  // namespace seqpoint::ranks
 

@@ -153,7 +153,9 @@ MeanDifference MeanDifferenceOf(absl::Span<const Compared> compared,
   for (const Compared& one : noise) {
     const WorkDifference difference = DifferenceOf(one, reference);
     for (size_t i = 0; i < kWorkParts; ++i) values[i].push_back(difference.part_ns[i]);
-    values[kWorkParts].push_back(difference.total_ns());
+    values[kWorkParts].push_back(difference.total_ns() - difference[WorkPart::kLengths]);
+    // That of lengths is known: the reference's lengths differ, too.
+    values[static_cast<size_t>(WorkPart::kLengths)].back() = 0;
   }
   const double least = values[0].size() < kFewNoise ? kNoiseUnknown : kLeastNoise;
   const auto error_of = [&](const std::vector<double>& of_part) {

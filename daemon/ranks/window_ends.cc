@@ -63,8 +63,8 @@ std::vector<std::pair<size_t, size_t>> EndTogether(const Lane& a, const Lane& b,
 }
 
 // Candidates for how much later the clock of `a` is: where both have the same kernels in the same
-// order, the median difference of their ends; else, or where that does not hold, the difference
-// that most ends have.
+// order, the median difference of their ends; and the differences that most ends have, nearly or
+// more exactly.
 std::vector<int64_t> ClockDifferences(const Lane& a, const Lane& b) {
   const bool same = a.size() == b.size() &&
                     std::equal(a.begin(), a.end(), b.begin(),
@@ -79,7 +79,11 @@ std::vector<int64_t> ClockDifferences(const Lane& a, const Lane& b) {
       if (a[i]->name == b[k]->name) differences.push_back(a[i]->end_ns - b[k]->end_ns);
     }
   }
-  if (!differences.empty()) candidates.push_back(Densest(std::move(differences)).first);
+  if (differences.empty()) return candidates;
+  std::sort(differences.begin(), differences.end());
+  for (const int64_t width_ns : {kSameEndNs, kSameEndNs / 4, kSameEndNs / 16}) {
+    candidates.push_back(Densest(differences, width_ns).first);
+  }
   return candidates;
 }
 

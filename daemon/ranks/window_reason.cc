@@ -24,9 +24,14 @@ constexpr double kLeastShare = 0.005;
 // The reason holds at least this share of the excess; otherwise there are several.
 constexpr double kMostOfIt = 0.5;
 // Transfers that are longer by less are not slow.
-constexpr double kLeastSlowLink = 0.1;
+constexpr double kLeastSlowLink = 0.05;
+// The ends of a collective differ between ranks by a few microseconds, and so does what the
+// shortest duration says of its transfer.
+constexpr double kStampNs = 2000;
 // Names that take less than this share of the kernels' time do not decide.
 constexpr double kSmallName = 0.002;
+// Counts and lengths that differ by less are the same.
+constexpr double kLeastMore = 0.005;
 constexpr double kInterval = 2.576;  // 99 %
 constexpr size_t kMostNamed = 8, kMostSaid = 2;
 
@@ -106,10 +111,14 @@ struct SlowLink {
 struct Durations {
   std::vector<double> medians_ns;
   double spread_ns = 0;  // of one
-  void Add(const TransferUse& use) {
-    medians_ns.push_back(use.median_ns);
-    spread_ns = std::max(spread_ns, use.spread_ns);
+  double count = 0;
+  void Add(double median_ns, double one_spread_ns, double more) {
+    medians_ns.push_back(median_ns);
+    spread_ns = std::max(spread_ns, one_spread_ns);
+    count += more;
   }
+  // Of the median, a standard deviation.
+  double ErrorNs() const { return std::hypot(1.25 * spread_ns / std::sqrt(count), kStampNs); }
 };
 
 class Links {
@@ -131,7 +140,7 @@ class Links {
       if (reference.medians_ns.empty()) continue;
       const double own_ns = Median(durations.medians_ns);
       const double usual_ns = Median(reference.medians_ns);
-      const double noise = std::max(durations.spread_ns, reference.spread_ns) / usual_ns;
+      const double noise = std::hypot(durations.ErrorNs(), reference.ErrorNs()) / usual_ns;
       const double factor = own_ns / usual_ns;
       if (factor < 1 + kLeastSlowLink || factor - 1 < kSure * noise) continue;
       auto& [sum, weight] = sums[key.ranks];
@@ -160,7 +169,8 @@ class Links {
     for (const Iteration& iteration : iterations) {
       for (const RankProfile& profile : iteration) {
         for (const auto& [key, use] : profile.transfers) {
-          if (profile.rank == key.ranks.front()) (*to)[key].Add(use);
+          if (profile.rank == key.ranks.front())
+            (*to)[key].Add(use.median_ns, use.spread_ns, use.count);
         }
       }
     }
@@ -177,8 +187,7 @@ class Links {
           other.function != key.function || other.bytes != key.bytes || other.order != key.order) {
         continue;
       }
-      others.medians_ns.push_back(Median(durations.medians_ns));
-      others.spread_ns = std::max(others.spread_ns, durations.spread_ns);
+      others.Add(Median(durations.medians_ns), durations.spread_ns, durations.count);
     }
     return others;
   }
@@ -329,6 +338,10 @@ class ReasonFinder {
         verdict_.explained_ns = 0;
         break;
       case WorkPart::kMoreKernels:
+        if (CountOf(true) < CountOf(false) * (1 + kLeastMore)) {
+          SayOtherKernels();
+          break;
+        }
         verdict_.reason = Reason::kMoreWork;
         verdict_.text = absl::StrFormat(
             "it runs %.0f kernels, %.0f run %s: %s more of an iteration's work", CountOf(true),
@@ -388,6 +401,22 @@ class ReasonFinder {
         kernels_.slow().count, absl::StrJoin(said, ", "),
         kernels_.slow_names().size() > said.size() ? ", ..." : "", verdict_.factor.value,
         comparisons_.with, kernels_.all().count - kernels_.slow().count);
+  }
+
+  // As many kernels, but of other shapes or names.
+  void SayOtherKernels() {
+    if (LengthOf(true) > LengthOf(false) * (1 + kLeastMore)) {
+      verdict_.reason = Reason::kImbalance;
+      verdict_.text = absl::StrFormat(
+          "its sequences are longer: %.0f in the mean, %.0f %s; its work is %s longer, and too few "
+          "lengths were seen to say how much of that they explain",
+          LengthOf(true), LengthOf(false), comparisons_.with, Ms(verdict_.explained_ns));
+      return;
+    }
+    verdict_.text =
+        absl::StrFormat("it runs as many kernels as %s, but others: %s more of an iteration's work",
+                        comparisons_.with, Ms(verdict_.explained_ns));
+    verdict_.explained_ns = 0;
   }
 
   void SayLink(const SlowLink& link) {

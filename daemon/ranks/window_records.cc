@@ -63,7 +63,8 @@ std::string AssignRecords(const RankWindow& window, WindowKernels* kernels) {
       differences.push_back(kernel.start_ns - window.records[i].start_ns);
     }
   }
-  const auto [later_ns, agreeing] = Densest(std::move(differences));
+  std::sort(differences.begin(), differences.end());
+  const auto [later_ns, agreeing] = Densest(differences, kSameEndNs);
   if (static_cast<double>(agreeing) <
       kLeastAgreeing * static_cast<double>(std::min(sample, kernels->size()))) {
     return absl::StrCat("rank ", window.rank,

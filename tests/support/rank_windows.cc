@@ -101,6 +101,10 @@ class Simulator {
     if (job_.noise == 0) return us;
     return us * std::exp(job_.noise * normal_(random_));
   }
+  double Jitter() {
+    return job_.jitter_us == 0 ? 0
+                               : std::uniform_real_distribution<double>(0, job_.jitter_us)(random_);
+  }
   uint32_t NameId(size_t r, const std::string& name) {
     std::vector<std::string>& names = it_->traces[r].names;
     const auto at = std::find(names.begin(), names.end(), name);
@@ -231,14 +235,14 @@ class Simulator {
       Rank& other = ranks_[m];
       const Op& own = programs[m][other.next];
       truth.wait_us.push_back(last_us - other.arrival_us);
-      Work(m, own, own.stream, other.launch, other.arrival_us, last_us + moves_us,
-           WorkKind::kCollective);
+      const double end_us = last_us + moves_us + Jitter();
+      Work(m, own, own.stream, other.launch, other.arrival_us, end_us, WorkKind::kCollective);
       AddRecord(m, own, members);
       if (own.kind != Op::kCollective) {
         const uint64_t record = Call(m, "cudaEventRecord", CallKind::kEventRecord, 1);
         const uint64_t wait = Call(m, "cudaStreamWaitEvent", CallKind::kStreamWait, 1);
         Wait(m, wait, record, kCompute, own.stream);
-        other.waits_us = last_us + moves_us + job_.gap_us;
+        other.waits_us = end_us + job_.gap_us;
       }
       other.posted = false;
       ++other.next;

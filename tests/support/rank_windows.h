@@ -76,6 +76,7 @@ struct RankJob {
   double latency_us = 5;         // from the start of a launch to that of its work
   double gap_us = 1;             // between two works of a stream
   double noise = 0;              // of each duration, relative
+  double jitter_us = 0;          // by which ends of a collective differ between ranks, at most
   uint64_t seed = 1;
   bool idle_between = false;  // windows: each iteration begins with all GPUs idle
 
