@@ -2,7 +2,7 @@
 // that is replayed and changed as that of one rank is (daemon/whatif/recording.h).
 //
 //   RankRecording recorded = RecordRanks(windows, join);
-//   whatif::Outcome before = whatif::RunAgain(recorded.recording, recorded.recording.graphs);
+//   double before_ns = recorded.IterationNs(recorded.recording.graphs);
 //
 // A window holds one iteration that begins with an idle GPU. It is repeated, so that from the
 // second turn on iterations follow each other as in a run.
@@ -11,7 +11,6 @@
 #ifndef DAEMON_RANKS_RANK_RECORDING_H_
 #define DAEMON_RANKS_RANK_RECORDING_H_
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -19,24 +18,30 @@
 
 #include "absl/types/span.h"
 #include "daemon/ranks/window_join.h"
+#include "daemon/ranks/window_profile.h"
 #include "daemon/whatif/recording.h"
 
 namespace seqpoint::ranks {
 
-// A collective of the recording.
+// A collective of the recording, in each turn. Sends and receives that share a kernel are one.
 struct JoinedCollective {
   std::string function;
-  std::vector<int32_t> ranks;
-  uint64_t bytes = 0;  // 0: not known
+  std::vector<size_t> ranks;  // indices
+  uint64_t bytes = 0;         // 0: not known
   int64_t transfer_ns = 0;
 };
 
 struct RankRecording {
   whatif::Recording recording;
-  // By GpuTask::collective.
-  std::vector<JoinedCollective> collectives;
-  std::vector<std::array<int64_t, 2>> lengths;  // by rank
-  size_t counted = 0;                           // the turn that stands for iterations of a run
+  std::vector<JoinedCollective> collectives;  // in the order of their ends
+  std::vector<RankProfile> profiles;          // by rank, of the window
+  size_t counted = 0;                         // the turn that stands for the iterations of a run
+
+  // Of GpuTask::collective.
+  size_t CollectiveOf(uint32_t number) const { return number % collectives.size(); }
+  // How long the job's iteration takes: its slowest rank's, nanoseconds. `graphs`: as recorded or
+  // changed.
+  double IterationNs(const std::vector<whatif::Graph>& graphs) const;
 };
 
 // `turns`: how often the iteration is repeated; 1: as it was recorded.

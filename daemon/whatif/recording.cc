@@ -95,7 +95,7 @@ int64_t Recording::tasks() const {
   return static_cast<int64_t>(sum);
 }
 
-Recording MakeRecording(std::vector<RecordedRank> ranks) {
+Recording MakeRecording(std::vector<RecordedRank> ranks, const KnownCollectives* known) {
   Recording recording;
   for (const RecordedRank& rank : ranks) {
     recording.ranks.push_back(rank.trace.rank);
@@ -108,7 +108,12 @@ Recording MakeRecording(std::vector<RecordedRank> ranks) {
     traces.push_back(&ranks[r].trace);
   }
   MatchedCollectives matched;
-  if (ranks.size() > 1) matched = MatchCollectives(graphs, traces);
+  if (known != nullptr) {
+    SetCollectives(known->numbers, known->clock_behind_ns, graphs);
+    matched.alone = known->alone;
+  } else if (ranks.size() > 1) {
+    matched = MatchCollectives(graphs, traces);
+  }
   for (size_t r = 0; r < ranks.size(); ++r) {
     const Graph& graph = recording.graphs[r];
     recording.measured_ns.push_back(

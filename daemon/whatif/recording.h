@@ -40,7 +40,13 @@ struct Recording {
   int64_t tasks() const;
 };
 
-Recording MakeRecording(std::vector<RecordedRank> ranks);
+// Collectives are matched by their ends, or, where `known` is there, as it says.
+struct KnownCollectives {
+  std::vector<std::vector<uint32_t>> numbers;  // see SetCollectives
+  std::vector<int64_t> clock_behind_ns;        // by rank, of the first rank's
+  uint64_t alone = 0;
+};
+Recording MakeRecording(std::vector<RecordedRank> ranks, const KnownCollectives* known = nullptr);
 
 struct Outcome {
   std::vector<std::vector<double>> duration_ns;  // as Recording::measured_ns

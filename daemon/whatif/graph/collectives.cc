@@ -61,6 +61,24 @@ size_t InWindow(const Sequence& a, const Sequence& b, int64_t behind_ns) {
   return count;
 }
 
+// Times of a graph count from its start, which becomes the same moment on all ranks.
+void BeginTogether(const std::vector<int64_t>& clock_behind_ns, absl::Span<Graph* const> graphs) {
+  int64_t begin_ns = std::numeric_limits<int64_t>::max();
+  for (size_t r = 0; r < graphs.size(); ++r) {
+    begin_ns = std::min(begin_ns, graphs[r]->begin_ns + clock_behind_ns[r]);
+  }
+  for (size_t r = 0; r < graphs.size(); ++r) {
+    Graph& graph = *graphs[r];
+    const int64_t later_ns = graph.begin_ns + clock_behind_ns[r] - begin_ns;
+    graph.begin_ns -= later_ns;
+    for (int64_t& thread_ns : graph.thread_begin_ns) thread_ns += later_ns;
+    for (GpuTask& task : graph.gpu) {
+      if (!task.before) break;
+      task.latency_ns += later_ns;
+    }
+  }
+}
+
 class Matcher {
  public:
   Matcher(absl::Span<Graph* const> graphs, absl::Span<const Trace* const> traces)
@@ -74,7 +92,7 @@ class Matcher {
       for (Sequence& sequence : sequences) Join(rank, behind_ns, std::move(sequence));
     }
     Number();
-    BeginTogether();
+    BeginTogether(result_.clock_behind_ns, graphs_);
     return std::move(result_);
   }
 
@@ -187,24 +205,6 @@ class Matcher {
     }
   }
 
-  // Times of a graph count from its start, which becomes the same moment on all ranks.
-  void BeginTogether() {
-    int64_t begin_ns = std::numeric_limits<int64_t>::max();
-    for (size_t r = 0; r < graphs_.size(); ++r) {
-      begin_ns = std::min(begin_ns, graphs_[r]->begin_ns + result_.clock_behind_ns[r]);
-    }
-    for (size_t r = 0; r < graphs_.size(); ++r) {
-      Graph& graph = *graphs_[r];
-      const int64_t later_ns = graph.begin_ns + result_.clock_behind_ns[r] - begin_ns;
-      graph.begin_ns -= later_ns;
-      for (int64_t& thread_ns : graph.thread_begin_ns) thread_ns += later_ns;
-      for (GpuTask& task : graph.gpu) {
-        if (!task.before) break;
-        task.latency_ns += later_ns;
-      }
-    }
-  }
-
   const absl::Span<Graph* const> graphs_;
   const absl::Span<const Trace* const> traces_;
   std::vector<Communicator> communicators_;
@@ -216,6 +216,16 @@ class Matcher {
 MatchedCollectives MatchCollectives(absl::Span<Graph* const> graphs,
                                     absl::Span<const Trace* const> traces) {
   return Matcher(graphs, traces).Run();
+}
+
+void SetCollectives(const std::vector<std::vector<uint32_t>>& numbers,
+                    const std::vector<int64_t>& clock_behind_ns, absl::Span<Graph* const> graphs) {
+  for (size_t r = 0; r < graphs.size(); ++r) {
+    for (GpuTask& task : graphs[r]->gpu) {
+      if (task.work != kNone) task.collective = numbers[r][task.work];
+    }
+  }
+  BeginTogether(clock_behind_ns, graphs);
 }
 
 }  // namespace seqpoint::whatif

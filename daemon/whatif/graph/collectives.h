@@ -41,6 +41,11 @@ struct MatchedCollectives {
 MatchedCollectives MatchCollectives(absl::Span<Graph* const> graphs,
                                     absl::Span<const Trace* const> traces);
 
+// The same where it is known which collectives belong together. `numbers`: by rank and work of its
+// trace, kNone: of no other rank.
+void SetCollectives(const std::vector<std::vector<uint32_t>>& numbers,
+                    const std::vector<int64_t>& clock_behind_ns, absl::Span<Graph* const> graphs);
+
 }  // namespace seqpoint::whatif
 
 #endif  // DAEMON_WHATIF_GRAPH_COLLECTIVES_H_
