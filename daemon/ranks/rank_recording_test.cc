@@ -25,6 +25,8 @@ std::vector<Named> Jobs() {
       {"host", std::vector<Program>(4, DataParallel({.kernel_us = 10, .host_us = 25}))},
       {"loader", std::vector<Program>(4, DataParallel({.loader_us = 20'000}))},
       {"exposed", std::vector<Program>(4, DataParallel({.bucket_us = 3000}))}};
+  // Hosts that wait for their GPUs wait for each other.
+  for (Program& program : jobs[4].programs) program.push_back({Op::kSync});
   for (int r = 0; r < 4; ++r) jobs[2].programs.push_back(Pipeline({}, r, 4, 4));
   jobs.push_back(jobs[0]);
   jobs.back().name = "slow rank";
