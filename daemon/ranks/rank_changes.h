@@ -1,10 +1,14 @@
 // What-ifs that need all ranks: without the slow rank, with balanced lengths, with other buckets,
 // another bandwidth, another number of ranks. Each changes the graphs of a recording; the replay
-// says what the iteration takes then.
+// says how long the iteration takes then.
 //
 //   absl::StatusOr<RankChange> change = ParseRankChange("without-slow-rank,rank=3");
 //   std::vector<whatif::Graph> graphs = recorded.recording.graphs;
-//   absl::StatusOr<RankEffect> effect = ApplyToRanks(*change, recorded, laws, &graphs);
+//   absl::StatusOr<RankEffect> effect = ApplyToRanks(*change, recorded, others, &graphs);
+//   double after_ns = recorded.IterationNs(graphs);
+//
+// For the whole run, the share that each recorded iteration saves is projected as that of a change
+// of one rank is (daemon/queries/changed_run.h).
 //
 // Threading: free functions. Ownership: values.
 #ifndef DAEMON_RANKS_RANK_CHANGES_H_
@@ -12,22 +16,20 @@
 
 #include <cstdint>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "daemon/ranks/rank_recording.h"
-#include "daemon/ranks/transfer_law.h"
 
 namespace seqpoint::ranks {
 
 enum class RankChangeKind : uint8_t {
-  kWithoutSlowRank,  // value: the rank
-  kBalanceLengths,
-  kBucketSize,  // value: bytes
-  kBandwidth,   // value: factor
-  kRanks,       // value: number of ranks
+  kWithoutSlowRank,  // value: the rank. Its kernels and its host take what those of its peers take
+  kBalanceLengths,   // all ranks have the same length, with the same sum
+  kBucketSize,       // value: bytes. All-reduces of gradients are cut anew
+  kBandwidth,        // value: factor. Collectives move their bytes so many times as fast
+  kRanks,            // value: number. Collectives of all ranks are of so many
 };
 
 struct RankChange {
@@ -36,19 +38,18 @@ struct RankChange {
 };
 // "without-slow-rank,rank=3", "balance-lengths", "bucket-size,bytes=50MB", "bandwidth,factor=2",
 // "ranks,count=16". InvalidArgument: none of these.
-absl::StatusOr<RankChange> ParseRankChange(std::string_view text);
+absl::StatusOr<RankChange> ParseRankChange(const std::string& text);
 
 struct RankEffect {
   std::vector<std::string> assumptions;  // in words
-  uint64_t tasks = 0;                    // changed, inserted or removed
+  uint64_t tasks = 0;                    // that were changed, inserted or removed, on all ranks
 };
 
 // Changes `graphs`, which are copies of recorded.recording.graphs. `others`: recordings of other
-// iterations of the same job, which tell how kernels depend on lengths; may be empty.
+// iterations of the same job, which tell how kernels depend on lengths and transfers on bytes.
 // FailedPrecondition: the windows do not tell what the change needs, and what that is.
 absl::StatusOr<RankEffect> ApplyToRanks(const RankChange& change, const RankRecording& recorded,
-                                        absl::Span<const RankRecording> others,
-                                        const TransferLaws& laws,
+                                        absl::Span<const RankRecording* const> others,
                                         std::vector<whatif::Graph>* graphs);
 
 }  // namespace seqpoint::ranks

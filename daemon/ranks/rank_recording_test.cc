@@ -15,16 +15,15 @@ namespace {
 
 struct Named {
   const char* name;
-  std::vector<Program> programs;
+  Programs programs;
 };
 std::vector<Named> Jobs() {
-  std::vector<Named> jobs = {
-      {"data", std::vector<Program>(4, DataParallel({}))},
-      {"tensor", std::vector<Program>(4, TensorParallel({}))},
-      {"pipeline", {}},
-      {"host", std::vector<Program>(4, DataParallel({.kernel_us = 10, .host_us = 25}))},
-      {"loader", std::vector<Program>(4, DataParallel({.loader_us = 20'000}))},
-      {"exposed", std::vector<Program>(4, DataParallel({.bucket_us = 3000}))}};
+  std::vector<Named> jobs = {{"data", Programs(4, DataParallel({}))},
+                             {"tensor", Programs(4, TensorParallel({}))},
+                             {"pipeline", {}},
+                             {"host", Programs(4, DataParallel({.kernel_us = 10, .host_us = 25}))},
+                             {"loader", Programs(4, DataParallel({.loader_us = 20'000}))},
+                             {"exposed", Programs(4, DataParallel({.link = 10}))}};
   // Hosts that wait for their GPUs wait for each other.
   for (Program& program : jobs[4].programs) program.push_back({Op::kSync});
   for (int r = 0; r < 4; ++r) jobs[2].programs.push_back(Pipeline({}, r, 4, 4));
@@ -42,10 +41,10 @@ RankJob TestJob() {
 }
 
 // The time of an iteration within a run of many.
-double SteadyUs(const std::vector<Program>& programs) {
+double SteadyUs(const Programs& programs) {
   RankJob job = TestJob();
   const auto run_us = [&](size_t count) {
-    return job.Run(std::vector<std::vector<Program>>(count, programs)).total_us;
+    return job.Run(std::vector<Programs>(count, programs)).total_us;
   };
   return (run_us(40) - run_us(20)) / 20;
 }
@@ -75,7 +74,7 @@ TEST(RankRecordingTest, ARepeatedWindowIsAnIterationOfTheRun) {
   for (const Named& named : Jobs()) {
     RankJob job = TestJob();
     job.idle_between = true;
-    const SimulatedRun run = job.Run(std::vector<std::vector<Program>>(9, named.programs));
+    const SimulatedRun run = job.Run(std::vector<Programs>(9, named.programs));
     double sum_us = 0;
     for (size_t i = 1; i < 9; ++i) {
       const std::vector<RankWindow> windows = run.Windows(i);

@@ -8,6 +8,7 @@
 #ifndef DAEMON_RANKS_TRANSFER_LAW_H_
 #define DAEMON_RANKS_TRANSFER_LAW_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -19,22 +20,24 @@
 
 namespace seqpoint::ranks {
 
-// fixed_ns + bytes * ns_per_byte, of one function among so many ranks.
+// Of one function among so many ranks.
 struct TransferLaw {
   double fixed_ns = 0;
   double ns_per_byte = 0;
-  uint64_t least_bytes = 0, most_bytes = 0;  // of those it was fitted to
-  double error = 0;                          // relative, root mean square
+  uint64_t least_bytes = 0, most_bytes = 0;  // of those that it was fitted to
+  double error = 0;                          // of these, relative, root mean square
+
+  double At(double bytes) const { return fixed_ns + ns_per_byte * bytes; }
 };
+// For another number of ranks, by the ring's steps and shares.
+TransferLaw Scaled(TransferLaw law, const std::string& function, size_t from, size_t to);
 
 class TransferLaws {
  public:
-  explicit TransferLaws(absl::Span<const RankRecording> recordings);
+  explicit TransferLaws(absl::Span<const RankRecording* const> recordings);
 
   // Nothing where collectives of fewer than two sizes were seen, or their bytes are not known.
   std::optional<TransferLaw> Of(const std::string& function, size_t ranks) const;
-  // For another number of ranks, by the ring's steps and shares.
-  std::optional<TransferLaw> Scaled(const std::string& function, size_t from, size_t to) const;
 
  private:
   std::map<std::pair<std::string, size_t>, TransferLaw> laws_;

@@ -20,10 +20,6 @@ constexpr size_t kFewNoise = 3;  // values that tell no spread
 // A kernel's mean is not known better than this, relative: GPUs of one kind differ by it.
 constexpr double kLeastKernelNoise = 0.004;
 
-double LengthOf(const RankProfile& profile) {
-  return static_cast<double>(profile.lengths[0] + profile.lengths[1]);
-}
-
 template <typename Value>
 double MedianOf(const std::vector<const RankProfile*>& profiles, const Value& value) {
   std::vector<double> values;
@@ -37,63 +33,34 @@ double WorkDifference::total_ns() const {
   return std::accumulate(part_ns.begin(), part_ns.end(), 0.0);
 }
 
-// Theil and Sen: the median of the slopes between pairs of points.
-KernelReference::Line KernelReference::Fit(const std::vector<std::pair<double, double>>& points) {
-  std::vector<double> lengths, values;
-  std::set<double> different;
-  for (const auto& [length, value] : points) {
-    lengths.push_back(length);
-    values.push_back(value);
-    different.insert(length);
-  }
-  Line line;
-  line.length = Median(lengths);
-  if (different.size() >= 3) {
-    std::vector<double> slopes;
-    for (size_t i = 0; i < points.size(); ++i) {
-      for (size_t k = i + 1; k < points.size(); ++k) {
-        const double by = points[k].first - points[i].first;
-        if (by != 0) slopes.push_back((points[k].second - points[i].second) / by);
-      }
-    }
-    line.slope = Median(std::move(slopes));
-    for (size_t i = 0; i < values.size(); ++i) {
-      values[i] -= line.slope * (lengths[i] - line.length);
-    }
-  }
-  line.base = Median(values);
-  if (line.base > 0) line.spread = MedianDeviation(values, line.base) / line.base;
-  return line;
-}
-
 KernelReference::KernelReference(absl::Span<const Compared> compared) {
   std::set<const RankProfile*> profiles;
   for (const Compared& one : compared) {
     profiles.insert(one.reference.begin(), one.reference.end());
   }
-  std::vector<std::pair<double, double>> busy;
-  std::map<KernelKey, std::vector<std::pair<double, double>>> means;
+  std::vector<LengthPoint> busy;
+  std::map<KernelKey, std::vector<LengthPoint>> means;
   std::set<double> lengths;
   for (const RankProfile* profile : profiles) {
-    const double length = LengthOf(*profile);
+    const double length = profile->length();
     lengths.insert(length);
-    busy.emplace_back(length, profile->time[Spent::kKernels]);
+    busy.push_back({length, profile->time[Spent::kKernels]});
     for (const auto& [key, use] : profile->kernels) {
-      means[key].emplace_back(length, use.sum_ns / use.count);
+      means[key].push_back({length, use.sum_ns / use.count});
     }
   }
   varies_ = lengths.size() > 1;
-  busy_ = Fit(busy);
-  for (const auto& [key, points] : means) means_[key] = Fit(points);
+  busy_ = FitLine(busy);
+  for (const auto& [key, points] : means) means_[key] = FitLine(points);
 }
 
 double KernelReference::BusyNs(const RankProfile& profile) const {
-  return busy_.At(LengthOf(profile));
+  return busy_.At(profile.length());
 }
 
 double KernelReference::MeanNs(const KernelKey& key, const RankProfile& profile) const {
   const auto it = means_.find(key);
-  return it == means_.end() ? 0 : std::max(it->second.At(LengthOf(profile)), 0.0);
+  return it == means_.end() ? 0 : std::max(it->second.At(profile.length()), 0.0);
 }
 
 double KernelReference::SpreadOf(const KernelKey& key) const {

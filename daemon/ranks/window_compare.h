@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "absl/types/span.h"
+#include "daemon/ranks/length_line.h"
 #include "daemon/ranks/window_profile.h"
 
 namespace seqpoint::ranks {
@@ -57,15 +58,8 @@ class KernelReference {
   bool Varies() const { return varies_; }  // the lengths
 
  private:
-  struct Line {
-    double base = 0, slope = 0, length = 0;  // base at `length`
-    double spread = 0;                       // relative, about the line
-    double At(double at) const { return base + slope * (at - length); }
-  };
-  static Line Fit(const std::vector<std::pair<double, double>>& points);
-
-  Line busy_;
-  std::map<KernelKey, Line> means_;
+  LengthLine busy_;
+  std::map<KernelKey, LengthLine> means_;
   bool varies_ = false;
 };
 

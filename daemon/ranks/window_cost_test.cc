@@ -14,8 +14,7 @@ struct Costs {
   double truth = 0;  // share of the run
   Estimate estimate;
 };
-Costs CostsOf(const std::vector<std::vector<Program>>& slow,
-              const std::vector<std::vector<Program>>& even) {
+Costs CostsOf(const std::vector<Programs>& slow, const std::vector<Programs>& even) {
   RankJob job(4);
   job.noise = 0.02;
   job.idle_between = true;
@@ -30,7 +29,7 @@ Costs CostsOf(const std::vector<std::vector<Program>>& slow,
 
 TEST(WindowCostTest, ASlowRankCostsWhatTheOthersWait) {
   for (const double factor : {1.05, 1.2, 1.5}) {
-    std::vector<std::vector<Program>> slow, even;
+    std::vector<Programs> slow, even;
     for (int i = 0; i < 8; ++i) {
       even.emplace_back(4, DataParallel({}));
       slow.push_back(even.back());
@@ -44,7 +43,7 @@ TEST(WindowCostTest, ASlowRankCostsWhatTheOthersWait) {
 }
 
 TEST(WindowCostTest, AFastRankCostsNothing) {
-  std::vector<std::vector<Program>> even(4, std::vector<Program>(4, DataParallel({})));
+  std::vector<Programs> even(4, Programs(4, DataParallel({})));
   for (auto& programs : even) programs[1] = DataParallel({.factor = 0.8});
   EXPECT_EQ(CostsOf(even, even).estimate.value, 0);
 }

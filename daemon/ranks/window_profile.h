@@ -55,6 +55,10 @@ struct RankProfile {
   RankTime time;
   std::map<KernelKey, KernelUse> kernels;  // those that are no collective
   std::map<TransferKey, TransferUse> transfers;
+
+  // What the time of kernels depends on: source and target of a translation count alike. 0: not
+  // known.
+  double length() const { return static_cast<double>(lengths[0] + lengths[1]); }
 };
 
 // By window.

@@ -455,9 +455,7 @@ class ReasonFinder {
     });
   }
   double LengthOf(bool own) const {
-    return MeanOf(own, [](const RankProfile& profile) {
-      return static_cast<double>(profile.lengths[0] + profile.lengths[1]);
-    });
+    return MeanOf(own, [](const RankProfile& profile) { return profile.length(); });
   }
 
   const ReasonQuestion& question_;

@@ -50,10 +50,10 @@ std::vector<Iteration> WindowsOf(const Fault& fault, bool with_fault) {
   job.idle_between = true;
   for (int32_t r = 0; r < fault.ranks; ++r) job.clock_us[static_cast<size_t>(r)] = 12345.0 * r;
   std::mt19937_64 random(job.seed);
-  std::vector<std::vector<Program>> programs;
+  std::vector<Programs> programs;
   std::vector<std::vector<int64_t>> lengths;
   for (int i = 0; i <= fault.windows; ++i) {  // the first one starts together, and is left out
-    std::vector<Program>& of_ranks = programs.emplace_back();
+    Programs& of_ranks = programs.emplace_back();
     std::vector<int64_t>& of_lengths = lengths.emplace_back();
     for (int32_t r = 0; r < fault.ranks; ++r) {
       StepShape shape;
@@ -76,7 +76,7 @@ std::vector<Iteration> WindowsOf(const Fault& fault, bool with_fault) {
           shape.loader_us = 100 + by * 11'000;
           break;
         case Reason::kLink:
-          if (with_fault) shape.bucket_us *= 1 + 2 * fault.size;
+          if (with_fault) shape.link = 1 + 2 * fault.size;
           break;
         case Reason::kMoreWork:
           if (slow) shape.more_layers = static_cast<int>(std::lround(fault.size * 12));

@@ -20,9 +20,8 @@ std::vector<Iteration> WindowsOf(const StepShape& fault, uint64_t seed = 1,
   job.noise = 0.02;
   job.seed = seed;
   job.idle_between = true;
-  std::vector<std::vector<Program>> programs(kWindows,
-                                             std::vector<Program>(4, DataParallel(usual)));
-  for (std::vector<Program>& of_iteration : programs) of_iteration[1] = DataParallel(fault);
+  std::vector<Programs> programs(kWindows, Programs(4, DataParallel(usual)));
+  for (Programs& of_iteration : programs) of_iteration[1] = DataParallel(fault);
   const SimulatedRun run = job.Run(programs);
   std::vector<Iteration> iterations;
   for (size_t i = 0; i < kWindows; ++i) {
@@ -92,9 +91,9 @@ TEST(WindowReasonTest, LongerSequencesAreNoFaultOfTheRank) {
   job.idle_between = true;
   const std::vector<std::vector<int64_t>> lengths = {
       {80, 150, 90, 100}, {110, 140, 70, 120}, {95, 160, 105, 85}, {75, 155, 115, 100}};
-  std::vector<std::vector<Program>> programs;
+  std::vector<Programs> programs;
   for (const std::vector<int64_t>& of_ranks : lengths) {
-    std::vector<Program>& programs_of = programs.emplace_back();
+    Programs& programs_of = programs.emplace_back();
     for (const int64_t length : of_ranks) programs_of.push_back(DataParallel({.length = length}));
   }
   const SimulatedRun run = job.Run(programs, lengths);
@@ -109,7 +108,7 @@ TEST(WindowReasonTest, LongerSequencesAreNoFaultOfTheRank) {
 
 TEST(WindowReasonTest, ALinkIsSlowAgainstEarlierTransfers) {
   const std::vector<Iteration> earlier = WindowsOf({});
-  const StepShape slow_link = {.bucket_us = 600};
+  const StepShape slow_link = {.link = 2};
   const ReasonVerdict verdict = ReasonOf(WindowsOf(slow_link, 2, slow_link), earlier);
   EXPECT_EQ(verdict.reason, Reason::kLink) << verdict.text;
   EXPECT_EQ(verdict.link, (std::vector<int32_t>{0, 1, 2, 3}));
@@ -123,7 +122,7 @@ TEST(WindowReasonTest, AStageIsComparedWithItsOwnEarlierWindows) {
     job.noise = 0.02;
     job.seed = seed;
     job.idle_between = true;
-    std::vector<std::vector<Program>> programs(kWindows);
+    std::vector<Programs> programs(kWindows);
     for (auto& of_iteration : programs) {
       for (int r = 0; r < 4; ++r) {
         of_iteration.push_back(Pipeline({.factor = r == 1 ? factor : 1}, r, 4, 4));

@@ -14,7 +14,7 @@ struct Timed {
   SimulatedRun run;
   std::vector<RankTime> times;
 };
-Timed TimesOf(const std::vector<Program>& programs) {
+Timed TimesOf(const Programs& programs) {
   RankJob job(static_cast<int32_t>(programs.size()));
   Timed timed = {job.Run({programs}), {}};
   const std::vector<RankWindow> windows = timed.run.Windows(0);
@@ -24,8 +24,7 @@ Timed TimesOf(const std::vector<Program>& programs) {
 double Us(const RankTime& time, Spent spent) { return time[spent] / 1000; }
 
 TEST(WindowTimesTest, EachMomentHasOneCause) {
-  for (const auto& programs :
-       {std::vector<Program>(2, DataParallel({})), std::vector<Program>(2, TensorParallel({}))}) {
+  for (const auto& programs : {Programs(2, DataParallel({})), Programs(2, TensorParallel({}))}) {
     for (const RankTime& time : TimesOf(programs).times) {
       EXPECT_NEAR(std::accumulate(time.spent_ns.begin(), time.spent_ns.end(), 0.0),
                   time.iteration_ns, 1);
@@ -41,7 +40,7 @@ TEST(WindowTimesTest, ARankWaitsWhereNothingElseRuns) {
                          {Op::kKernel, 10, "adam"}};
   Program late = early;
   late[0].us = 1100;
-  const Timed timed = TimesOf(std::vector<Program>{early, late});
+  const Timed timed = TimesOf(Programs{early, late});
   // The collective waits for 1000 us, and gelu runs for 200 of them.
   EXPECT_NEAR(timed.times[0].wait_ns / 1000, 1000, 2);
   EXPECT_NEAR(Us(timed.times[0], Spent::kWaiting), 800, 2);
@@ -62,7 +61,7 @@ TEST(WindowTimesTest, AHostThatLaunchesLateIsNoWaiting) {
                         {Op::kKernel, 10, "adam"}};
   Program late = host;
   late[0].us = 1100;
-  const Timed timed = TimesOf(std::vector<Program>{host, late});
+  const Timed timed = TimesOf(Programs{host, late});
   EXPECT_NEAR(Us(timed.times[0], Spent::kLaunch), 500 - 100, 20);
   EXPECT_NEAR(Us(timed.times[0], Spent::kWaiting), 600, 25);
 }
@@ -78,7 +77,7 @@ TEST(WindowTimesTest, TheTimeBeforeTheBatchIsTheLoaders) {
                        {Op::kSync}};
     // Where the copy starts the iteration, the batch of the next one is loaded at its end.
     if (boundary_at_copy) std::rotate(program.begin(), program.begin() + 1, program.end());
-    const Timed timed = TimesOf(std::vector<Program>(2, program));
+    const Timed timed = TimesOf(Programs(2, program));
     EXPECT_NEAR(Us(timed.times[0], Spent::kLoader), 700, 15) << boundary_at_copy;
     EXPECT_NEAR(Us(timed.times[0], Spent::kLaunch), 300, 15) << boundary_at_copy;
   }
@@ -88,7 +87,7 @@ TEST(WindowTimesTest, AHostThatWaitsForTheGpuIsNotLate) {
   const Program program = {{Op::kKernel, 100, "gemm"}, {Op::kBlocking, 400, "AllReduce"},
                            {Op::kKernel, 10, "gelu"},  {Op::kSync},
                            {Op::kKernel, 10, "adam"},  {Op::kSync}};
-  const Timed timed = TimesOf(std::vector<Program>(2, program));
+  const Timed timed = TimesOf(Programs(2, program));
   EXPECT_NEAR(Us(timed.times[0], Spent::kTransfer), 400, 3);
   EXPECT_LE(Us(timed.times[0], Spent::kLaunch), 20);
 }

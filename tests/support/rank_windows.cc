@@ -46,7 +46,7 @@ class Simulator {
   Simulator(const RankJob& job, const std::vector<std::vector<int64_t>>& lengths)
       : job_(job), lengths_(lengths), random_(job.seed), ranks_(static_cast<size_t>(job.ranks)) {}
 
-  SimulatedRun Run(const std::vector<std::vector<Program>>& programs) {
+  SimulatedRun Run(const std::vector<Programs>& programs) {
     for (size_t i = 0; i < programs.size(); ++i) RunIteration(programs[i], i);
     for (const Rank& rank : ranks_) {
       run_.total_us = std::max({run_.total_us, rank.host_us, FreeUs(rank)});
@@ -58,7 +58,7 @@ class Simulator {
   static double FreeUs(const Rank& rank) {
     return *std::max_element(std::begin(rank.free_us), std::end(rank.free_us));
   }
-  void RunIteration(const std::vector<Program>& programs, size_t number) {
+  void RunIteration(const Programs& programs, size_t number) {
     SimulatedIteration& iteration = run_.iterations.emplace_back();
     it_ = &iteration;
     iteration.traces.resize(ranks_.size());
@@ -210,7 +210,7 @@ class Simulator {
   }
 
   // Runs the collective at which rank `r` is, when all have come.
-  bool Meet(size_t r, const std::vector<Program>& programs) {
+  bool Meet(size_t r, const Programs& programs) {
     if (!ranks_[r].posted) return false;
     const Op& op = programs[r][ranks_[r].next];
     const std::vector<int32_t> members = MembersOf(r, op);
@@ -314,12 +314,17 @@ Program DataParallel(const StepShape& shape) {
   Program program;
   Begin(shape, &program);
   const int layers = shape.layers + shape.more_layers;
+  int in_bucket = 0;
   for (int layer = 0; layer < layers; ++layer) AddLayer(shape, layer, 1, "forward", &program);
   for (int layer = 0; layer < layers; ++layer) {
     AddLayer(shape, layer, 2, "backward", &program);
-    if (layer < shape.layers && layer % shape.layers_per_bucket == shape.layers_per_bucket - 1) {
-      program.push_back({Op::kCollective, shape.bucket_us, "AllReduce", 1, shape.bucket_bytes});
-    }
+    if (layer >= shape.layers) continue;
+    ++in_bucket;
+    if (in_bucket < shape.layers_per_bucket && layer + 1 < shape.layers) continue;
+    const uint64_t bytes = shape.layer_bytes * static_cast<uint64_t>(in_bucket);
+    const double us = shape.latency_us + shape.us_per_mib * static_cast<double>(bytes) / (1 << 20);
+    program.push_back({Op::kCollective, us * shape.link, "AllReduce", 1, bytes});
+    in_bucket = 0;
   }
   program.push_back({Op::kWait});
   Optimise(shape, &program);
@@ -334,7 +339,7 @@ Program TensorParallel(const StepShape& shape, const std::vector<int32_t>& group
     for (int layer = 0; layer < shape.layers; ++layer) {
       AddLayer(shape, layer, scale, pass, &program);
       program.push_back(
-          {Op::kBlocking, shape.bucket_us / 5, "AllReduce", 1, shape.bucket_bytes / 8, group});
+          {Op::kBlocking, shape.activations_us * shape.link, "AllReduce", 1, 1 << 20, group});
     }
   }
   Optimise(shape, &program);
@@ -344,8 +349,8 @@ Program TensorParallel(const StepShape& shape, const std::vector<int32_t>& group
 Program Pipeline(const StepShape& shape, int32_t rank, int32_t stages, int micro_batches) {
   Program program;
   Begin(shape, &program);
-  const double us = shape.bucket_us / 5;
-  const uint64_t bytes = shape.bucket_bytes / 8;
+  const double us = shape.activations_us * shape.link;
+  const uint64_t bytes = 1 << 20;
   for (int i = 0; i < micro_batches; ++i) {
     if (rank > 0) program.push_back({Op::kReceive, us, "", 1, bytes, {}, rank - 1});
     for (int l = 0; l < shape.layers / 4; ++l) AddLayer(shape, l, 1, "forward", &program);
@@ -371,7 +376,7 @@ std::vector<RankWindow> SimulatedRun::Windows(size_t iteration, bool told) const
   return windows;
 }
 
-SimulatedRun RankJob::Run(const std::vector<std::vector<Program>>& programs,
+SimulatedRun RankJob::Run(const std::vector<Programs>& programs,
                           const std::vector<std::vector<int64_t>>& lengths) const {
   return Simulator(*this, lengths).Run(programs);
 }

@@ -44,7 +44,8 @@ struct Op {
   int32_t peer = -1;
   uint32_t stream = 1;  // of a collective: a communicator's, 1 or 2
 };
-using Program = std::vector<Op>;  // of one iteration
+using Program = std::vector<Op>;        // of one iteration
+using Programs = std::vector<Program>;  // by rank
 
 struct SimulatedIteration {
   std::vector<trace::Trace> traces;  // by rank
@@ -81,20 +82,23 @@ struct RankJob {
   bool idle_between = false;  // windows: each iteration begins with all GPUs idle
 
   // `programs`: by iteration and rank. `lengths`: the same, or empty.
-  SimulatedRun Run(const std::vector<std::vector<Program>>& programs,
+  SimulatedRun Run(const std::vector<Programs>& programs,
                    const std::vector<std::vector<int64_t>>& lengths = {}) const;
 };
 
-// Transformer-like training step, data parallel: forward, backward with a bucket after every
-// `layers_per_bucket` layers, optimiser behind the last bucket.
+// Training step of a transformer. Data parallel: forward, backward with a bucket of gradients after
+// so many layers, optimiser behind the last bucket.
 struct StepShape {
   int layers = 12;
   double kernel_us = 200;  // of a product, forward
   int layers_per_bucket = 3;
-  double bucket_us = 300;
-  uint64_t bucket_bytes = 25 << 20;
+  uint64_t layer_bytes = 8 << 20;  // of gradients
+  double latency_us = 50;          // of a bucket's transfer,
+  double us_per_mib = 10;          // ... which takes so much longer
+  double activations_us = 60;      // transfer of a layer's activations
+  double link = 1;                 // transfers take so many times as long
   double loader_us = 100;
-  double host_us = 0;      // between two launches, beside the launch
+  double host_us = 0;      // between two launches, besides the launch
   double factor = 1;       // of all kernels
   std::string slow;        // kernels of this name take
   double slow_factor = 1;  // ... so many times as long

@@ -1,0 +1,34 @@
+// How a time depends on the length: a straight line.
+//
+// Threading: plain values. Ownership: values.
+#ifndef DAEMON_RANKS_LENGTH_LINE_H_
+#define DAEMON_RANKS_LENGTH_LINE_H_
+
+#include <cstddef>
+
+#include "absl/types/span.h"
+
+namespace seqpoint::ranks {
+
+struct LengthPoint {
+  double length = 0;
+  double value = 0;
+};
+
+struct LengthLine {
+  double base = 0;  // at `length`
+  double slope = 0;
+  double length = 0;
+  double spread = 0;   // relative, about the line; robust
+  size_t lengths = 0;  // different ones
+
+  double At(double at) const { return base + slope * (at - length); }
+};
+
+// By Theil and Sen, the median of the slopes between two points: half of the points may be wrong.
+// With fewer than three lengths the line is level, at the median. `points` is not empty.
+LengthLine FitLine(absl::Span<const LengthPoint> points);
+
+}  // namespace seqpoint::ranks
+
+#endif  // DAEMON_RANKS_LENGTH_LINE_H_

@@ -1,0 +1,169 @@
+#include "daemon/ranks/rank_changes.h"
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "daemon/ranks/change_kinds.h"
+#include "daemon/whatif/language/units.h"
+
+namespace seqpoint::ranks {
+namespace {
+
+using whatif::GpuTask;
+using whatif::Graph;
+
+struct KindName {
+  const char* name;
+  const char* parameter;  // empty: none
+  RankChangeKind kind;
+  double least;
+};
+constexpr KindName kKinds[] = {
+    {"without-slow-rank", "rank", RankChangeKind::kWithoutSlowRank, 0},
+    {"balance-lengths", "", RankChangeKind::kBalanceLengths, 0},
+    {"bucket-size", "bytes", RankChangeKind::kBucketSize, 1024},
+    {"bandwidth", "factor", RankChangeKind::kBandwidth, 1e-3},
+    {"ranks", "count", RankChangeKind::kRanks, 2},
+};
+
+constexpr double kMostValue = 1e15;
+
+// Sets the transfers of all collectives. `after_ns`: of a collective, nanoseconds; below 0: as it
+// was.
+template <typename After>
+uint64_t SetTransfers(const RankRecording& recorded, const After& after_ns,
+                      std::vector<Graph>* graphs) {
+  std::vector<double> transfers_ns;
+  for (const JoinedCollective& collective : recorded.collectives) {
+    transfers_ns.push_back(after_ns(collective));
+  }
+  uint64_t tasks = 0;
+  for (Graph& graph : *graphs) {
+    for (GpuTask& task : graph.gpu) {
+      if (task.collective == whatif::kNone) continue;
+      const double ns = transfers_ns[recorded.CollectiveOf(task.collective)];
+      if (ns < 0) continue;
+      task.duration_ns = std::llround(ns);
+      ++tasks;
+    }
+  }
+  return tasks;
+}
+
+RankEffect SetBandwidth(double factor, const RankRecording& recorded, const TransferLaws& laws,
+                        std::vector<Graph>* graphs) {
+  bool all_known = true;
+  RankEffect effect;
+  effect.tasks = SetTransfers(
+      recorded,
+      [&](const JoinedCollective& collective) {
+        const auto law = laws.Of(collective.function, collective.ranks.size());
+        all_known &= law.has_value();
+        const auto now_ns = static_cast<double>(collective.transfer_ns);
+        const double fixed_ns = law ? std::min(law->fixed_ns, now_ns) : 0;
+        return fixed_ns + (now_ns - fixed_ns) / factor;
+      },
+      graphs);
+  effect.assumptions.push_back(
+      "the latency of collectives stays, the time that depends on their bytes changes");
+  if (!all_known) {
+    effect.assumptions.push_back(
+        "collectives of which only one size was seen, or whose bytes are not known, are taken to "
+        "have no latency");
+  }
+  return effect;
+}
+
+absl::StatusOr<RankEffect> SetRanks(size_t count, const RankRecording& recorded,
+                                    const TransferLaws& laws, std::vector<Graph>* graphs) {
+  const size_t all = graphs->size();
+  std::string missing;
+  RankEffect effect;
+  effect.tasks = SetTransfers(
+      recorded,
+      [&](const JoinedCollective& collective) -> double {
+        if (collective.ranks.size() != all) return -1;
+        const std::optional<TransferLaw> law = laws.Of(collective.function, all);
+        if (!law || collective.bytes == 0) {
+          missing = collective.function;
+          return -1;
+        }
+        // What the law is off for this one stays.
+        const auto bytes = static_cast<double>(collective.bytes);
+        return static_cast<double>(collective.transfer_ns) / law->At(bytes) *
+               Scaled(*law, collective.function, all, count).At(bytes);
+      },
+      graphs);
+  if (!missing.empty()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("how long ", missing, " takes among ", count,
+                     " ranks is not known: that needs NCCL 2.26 or later, which tells the bytes, "
+                     "and collectives of two sizes"));
+  }
+  if (effect.tasks == 0) {
+    return absl::FailedPreconditionError("no collective of all ranks is in the windows");
+  }
+  effect.assumptions = {
+      absl::StrFormat("%d ranks wait for each other as the %d that were recorded do", count, all),
+      "collectives are rings over links of the same latency and bandwidth",
+      "each rank has as much work as now"};
+  return effect;
+}
+
+}  // namespace
+
+absl::StatusOr<RankChange> ParseRankChange(const std::string& text) {
+  const std::string name = text.substr(0, text.find(','));
+  for (const KindName& kind : kKinds) {
+    if (name != kind.name) continue;
+    const std::string parameter = kind.parameter;
+    if (parameter.empty()) {
+      if (text == name) return RankChange{kind.kind, 0};
+      return absl::InvalidArgumentError(absl::StrCat(name, " has no parameter"));
+    }
+    const std::string before = absl::StrCat(name, ",", parameter, "=");
+    const bool bytes = kind.kind == RankChangeKind::kBucketSize;
+    const bool whole =
+        kind.kind == RankChangeKind::kWithoutSlowRank || kind.kind == RankChangeKind::kRanks;
+    absl::StatusOr<double> number = absl::InvalidArgumentError("no value");
+    if (text.starts_with(before)) {
+      const whatif::Unit unit = bytes ? whatif::Unit::kBytes : whatif::Unit::kNumber;
+      number = whatif::ParseNumber(text.substr(before.size()), whatif::UnitsOf(unit));
+    }
+    if (!number.ok() || *number < kind.least || *number > kMostValue ||
+        (whole && *number != std::floor(*number))) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("\"", text, "\" is not ", before, bytes ? "50MB" : "2"));
+    }
+    return RankChange{kind.kind, *number};
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("\"", text,
+                   "\" is none of without-slow-rank, balance-lengths, bucket-size, bandwidth, "
+                   "ranks"));
+}
+
+absl::StatusOr<RankEffect> ApplyToRanks(const RankChange& change, const RankRecording& recorded,
+                                        absl::Span<const RankRecording* const> others,
+                                        std::vector<Graph>* graphs) {
+  std::vector<const RankRecording*> all = {&recorded};
+  all.insert(all.end(), others.begin(), others.end());
+  switch (change.kind) {
+    case RankChangeKind::kWithoutSlowRank:
+      return WithoutSlowRank(static_cast<int32_t>(change.value), all, graphs);
+    case RankChangeKind::kBalanceLengths:
+      return BalanceLengths(all, graphs);
+    case RankChangeKind::kBucketSize:
+      return SetBucketSize(change.value, recorded, TransferLaws(all), graphs);
+    case RankChangeKind::kBandwidth:
+      return SetBandwidth(change.value, recorded, TransferLaws(all), graphs);
+    case RankChangeKind::kRanks:
+      return SetRanks(static_cast<size_t>(change.value), recorded, TransferLaws(all), graphs);
+  }
+  return absl::InvalidArgumentError("no such change");
+}
+
+}  // namespace seqpoint::ranks
