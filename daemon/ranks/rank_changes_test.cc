@@ -16,6 +16,7 @@ RankJob JobOf(const Programs& programs) {
   RankJob job(static_cast<int32_t>(programs.size()));
   for (size_t r = 0; r < programs.size(); ++r) job.clock_us[r] = 1e5 * static_cast<double>(r);
   job.noise = 0.02;
+  job.events_told = false;  // as in our own windows
   return job;
 }
 
@@ -105,7 +106,14 @@ TEST(RankChangesTest, WithoutTheSlowRank) {
   ExpectJob("without-slow-rank,rank=2",
             {With(data, 2, DataParallel({.slow = "gemm_128x64_backward", .slow_factor = 1.5}))},
             {data});
-  ExpectJob("without-slow-rank,rank=0", {With(data, 0, DataParallel({.loader_us = 3000}))}, {data});
+  // A host that waits for its GPU cannot load the batch meanwhile.
+  const auto loading = [](double us) {
+    Program program = DataParallel({.loader_us = us});
+    program.push_back({Op::kSync});
+    return program;
+  };
+  const Programs waiting(4, loading(100));
+  ExpectJob("without-slow-rank,rank=0", {With(waiting, 0, loading(3000))}, {waiting});
   ExpectJob("without-slow-rank,rank=3", {With(bound, 3, DataParallel(late))}, {bound});
 }
 

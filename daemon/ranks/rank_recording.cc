@@ -15,7 +15,7 @@ std::vector<uint32_t> NumbersOf(const WindowJoin& join, uint32_t* count) {
   DisjointSets sets(join.collectives.size());
   std::map<std::pair<uint32_t, uint32_t>, uint32_t> first;  // by window and work
   for (uint32_t c = 0; c < join.collectives.size(); ++c) {
-    for (const Part& part : join.collectives[c].parts) {
+    for (const CollectivePart& part : join.collectives[c].parts) {
       const auto [it, added] = first.try_emplace({part.window, part.work}, c);
       if (!added) sets.Join(it->second, c);
     }
@@ -54,12 +54,12 @@ RankRecording RecordRanks(absl::Span<const RankWindow> windows, const WindowJoin
     known.numbers.emplace_back(window.trace->works.size(), trace::kNone);
   }
   for (size_t c = 0; c < join.collectives.size(); ++c) {
-    const Collective& collective = join.collectives[c];
+    const WindowCollective& collective = join.collectives[c];
     JoinedCollective& joined = recorded.collectives[numbers[c]];
     joined.function = collective.function;
     joined.bytes += collective.bytes;
     joined.transfer_ns = std::max(joined.transfer_ns, collective.transfer_ns);
-    for (const Part& part : collective.parts) {
+    for (const CollectivePart& part : collective.parts) {
       joined.ranks.push_back(part.window);
       known.numbers[part.window][part.work] = numbers[c];
     }

@@ -33,10 +33,11 @@ std::vector<Named> Jobs() {
   return jobs;
 }
 
-RankJob TestJob() {
+RankJob TestJob(bool events_told = true) {
   RankJob job(4);
   job.clock_us = {0, 1e6, -3e6, 77};
   job.noise = 0.02;
+  job.events_told = events_told;
   return job;
 }
 
@@ -50,40 +51,43 @@ double SteadyUs(const Programs& programs) {
 }
 
 TEST(RankRecordingTest, TheReplayIsTheIterationThatWasRecorded) {
-  for (const Named& named : Jobs()) {
-    const SimulatedRun run = TestJob().Run({named.programs});
-    const std::vector<RankWindow> windows = run.Windows(0, /*told=*/true);
-    const RankRecording recorded = RecordRanks(windows, JoinWindows(windows), 1);
-    std::vector<const whatif::Graph*> graphs;
-    for (const whatif::Graph& graph : recorded.recording.graphs) graphs.push_back(&graph);
-    const whatif::Timeline timeline = whatif::Replay(graphs);
-    EXPECT_EQ(timeline.not_run, 0u) << named.name;
-    for (size_t r = 0; r < graphs.size(); ++r) {
-      for (size_t g = 0; g < graphs[r]->gpu.size(); ++g) {
-        const int64_t end_ns = windows[r].trace->works[graphs[r]->gpu[g].work].end_ns;
-        ASSERT_NEAR(static_cast<double>(timeline.ranks[r].gpu_end_ns[g] + graphs[r]->begin_ns),
-                    static_cast<double>(end_ns), 0.002 * run.total_us * 1000)
-            << named.name << ", rank " << r << ", " << graphs[r]->names[graphs[r]->gpu[g].name];
+  for (const Named& named : Jobs())
+    for (const bool told : {true, false}) {
+      const SimulatedRun run = TestJob(told).Run({named.programs});
+      const std::vector<RankWindow> windows = run.Windows(0, /*told=*/true);
+      const RankRecording recorded = RecordRanks(windows, JoinWindows(windows), 1);
+      std::vector<const whatif::Graph*> graphs;
+      for (const whatif::Graph& graph : recorded.recording.graphs) graphs.push_back(&graph);
+      const whatif::Timeline timeline = whatif::Replay(graphs);
+      EXPECT_EQ(timeline.not_run, 0u) << named.name;
+      for (size_t r = 0; r < graphs.size(); ++r) {
+        for (size_t g = 0; g < graphs[r]->gpu.size(); ++g) {
+          const int64_t end_ns = windows[r].trace->works[graphs[r]->gpu[g].work].end_ns;
+          ASSERT_NEAR(static_cast<double>(timeline.ranks[r].gpu_end_ns[g] + graphs[r]->begin_ns),
+                      static_cast<double>(end_ns), 0.002 * run.total_us * 1000)
+              << named.name << told << ", rank " << r << ", "
+              << graphs[r]->names[graphs[r]->gpu[g].name];
+        }
       }
     }
-  }
 }
 
 // A window begins with idle GPUs; its repetition is the iteration of a run.
 TEST(RankRecordingTest, ARepeatedWindowIsAnIterationOfTheRun) {
-  for (const Named& named : Jobs()) {
-    RankJob job = TestJob();
-    job.idle_between = true;
-    const SimulatedRun run = job.Run(std::vector<Programs>(9, named.programs));
-    double sum_us = 0;
-    for (size_t i = 1; i < 9; ++i) {
-      const std::vector<RankWindow> windows = run.Windows(i);
-      const RankRecording recorded = RecordRanks(windows, JoinWindows(windows));
-      sum_us += recorded.IterationNs(recorded.recording.graphs) / 1000;
+  for (const Named& named : Jobs())
+    for (const bool told : {true, false}) {
+      RankJob job = TestJob(told);
+      job.idle_between = true;
+      const SimulatedRun run = job.Run(std::vector<Programs>(9, named.programs));
+      double sum_us = 0;
+      for (size_t i = 1; i < 9; ++i) {
+        const std::vector<RankWindow> windows = run.Windows(i);
+        const RankRecording recorded = RecordRanks(windows, JoinWindows(windows));
+        sum_us += recorded.IterationNs(recorded.recording.graphs) / 1000;
+      }
+      const double steady_us = SteadyUs(named.programs);
+      EXPECT_NEAR(sum_us / 8, steady_us, 0.01 * steady_us) << named.name;
     }
-    const double steady_us = SteadyUs(named.programs);
-    EXPECT_NEAR(sum_us / 8, steady_us, 0.01 * steady_us) << named.name;
-  }
 }
 
 }  // namespace

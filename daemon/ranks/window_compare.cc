@@ -102,13 +102,12 @@ WorkDifference DifferenceOf(const Compared& compared, const KernelReference& ref
   return difference;
 }
 
-MeanDifference MeanDifferenceOf(absl::Span<const Compared> compared,
-                                absl::Span<const Compared> noise,
-                                const KernelReference& reference) {
+MeanDifference MeanDifferenceOf(const Comparisons& comparisons, const KernelReference& reference) {
   MeanDifference result;
   std::vector<double> work_ns;
-  const auto count = static_cast<double>(compared.size());
-  for (const Compared& one : compared) {
+  if (comparisons.rank.empty()) return result;
+  const auto count = static_cast<double>(comparisons.rank.size());
+  for (const Compared& one : comparisons.rank) {
     const WorkDifference difference = DifferenceOf(one, reference);
     for (size_t i = 0; i < kWorkParts; ++i) {
       result.mean.part_ns[i] += difference.part_ns[i] / count;
@@ -117,7 +116,7 @@ MeanDifference MeanDifferenceOf(absl::Span<const Compared> compared,
   }
   result.work_ns = Median(std::move(work_ns));
   std::vector<std::vector<double>> values(kWorkParts + 1);
-  for (const Compared& one : noise) {
+  for (const Compared& one : comparisons.noise) {
     const WorkDifference difference = DifferenceOf(one, reference);
     for (size_t i = 0; i < kWorkParts; ++i) values[i].push_back(difference.part_ns[i]);
     values[kWorkParts].push_back(difference.total_ns() - difference[WorkPart::kLengths]);

@@ -15,15 +15,10 @@
 
 #include "absl/types/span.h"
 #include "daemon/ranks/length_line.h"
+#include "daemon/ranks/rank_question.h"
 #include "daemon/ranks/window_profile.h"
 
 namespace seqpoint::ranks {
-
-// A rank's iteration and those that it is compared with.
-struct Compared {
-  const RankProfile* rank = nullptr;
-  std::vector<const RankProfile*> reference;
-};
 
 enum class WorkPart : uint8_t {
   kSameKernels,  // kernels that both have take longer
@@ -72,9 +67,7 @@ struct MeanDifference {
   double total_error_ns = 0;
   double work_ns = 0;  // of the reference
 };
-// `noise`: comparisons that have no fault: peers with each other, or earlier iterations.
-MeanDifference MeanDifferenceOf(absl::Span<const Compared> compared,
-                                absl::Span<const Compared> noise, const KernelReference& reference);
+MeanDifference MeanDifferenceOf(const Comparisons& comparisons, const KernelReference& reference);
 
 // The kernels of one name.
 struct NameDifference {

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <string>
 #include <vector>
 
 #include "tests/support/rank_windows.h"
@@ -9,43 +10,86 @@
 namespace seqpoint::ranks {
 namespace {
 
-// A job whose rank 1 is so many times as slow, against the same job without that.
+constexpr size_t kCostWindows = 8;
+
+// A job whose rank 1 is slow, against the same job without that.
 struct Costs {
   double truth = 0;  // share of the run
   Estimate estimate;
 };
-Costs CostsOf(const std::vector<Programs>& slow, const std::vector<Programs>& even) {
+
+std::vector<IterationProfiles> ProfilesOfRun(const SimulatedRun& run) {
+  std::vector<IterationProfiles> iterations;
+  for (size_t i = 1; i < run.iterations.size(); ++i) {  // the first one begins together
+    const std::vector<RankWindow> windows = run.Windows(i, /*told=*/true);
+    iterations.push_back(ProfilesOf(windows, JoinWindows(windows)));
+  }
+  return iterations;
+}
+
+Costs CostsOf(const std::vector<Programs>& slow, const std::vector<Programs>& even,
+              const std::vector<int32_t>& peers,
+              const std::vector<std::vector<int64_t>>& lengths = {}) {
   RankJob job(4);
   job.noise = 0.02;
   job.idle_between = true;
-  const SimulatedRun with = job.Run(slow), without = job.Run(even);
-  std::vector<Iteration> iterations;
-  for (size_t i = 0; i < slow.size(); ++i) {
-    const std::vector<RankWindow> windows = with.Windows(i);
-    iterations.push_back(ProfilesOf(windows, JoinWindows(windows)));
-  }
-  return {1 - without.total_us / with.total_us, CostShare(iterations, 1, 0.95)};
+  const std::vector<IterationProfiles> now = ProfilesOfRun(job.Run(slow, lengths));
+  const std::vector<IterationProfiles> earlier = ProfilesOfRun(job.Run(even, lengths));
+  const Estimate estimate = CostShare({1, peers, now, earlier}, 0.95);
+  job.idle_between = false;
+  return {1 - job.Run(even).total_us / job.Run(slow).total_us, estimate};
+}
+
+void ExpectTrue(const Costs& costs, const std::string& job, double within = 0.05) {
+  EXPECT_NEAR(costs.estimate.value, costs.truth, within * costs.truth) << job;
+  EXPECT_LE(costs.estimate.low, costs.truth) << job;
+  EXPECT_GE(costs.estimate.high, costs.truth) << job;
 }
 
 TEST(WindowCostTest, ASlowRankCostsWhatTheOthersWait) {
   for (const double factor : {1.05, 1.2, 1.5}) {
-    std::vector<Programs> slow, even;
-    for (int i = 0; i < 8; ++i) {
-      even.emplace_back(4, DataParallel({}));
-      slow.push_back(even.back());
-      slow.back()[1] = DataParallel({.factor = factor});
-    }
-    const Costs costs = CostsOf(slow, even);
-    EXPECT_NEAR(costs.estimate.value, costs.truth, 0.05 * costs.truth) << factor;
-    EXPECT_LE(costs.estimate.low, costs.truth) << factor;
-    EXPECT_GE(costs.estimate.high, costs.truth) << factor;
+    const std::vector<Programs> data(kCostWindows + 1, Programs(4, DataParallel({})));
+    const std::vector<Programs> tensor(kCostWindows + 1, Programs(4, TensorParallel({})));
+    std::vector<Programs> slow_data = data, slow_tensor = tensor;
+    for (Programs& programs : slow_data) programs[1] = DataParallel({.factor = factor});
+    for (Programs& programs : slow_tensor) programs[1] = TensorParallel({.factor = factor});
+    ExpectTrue(CostsOf(slow_data, data, {0, 2, 3}), "data");
+    ExpectTrue(CostsOf(slow_tensor, tensor, {0, 2, 3}), "tensor");
   }
 }
 
+TEST(WindowCostTest, AStageOfAPipelineIsComparedWithItself) {
+  const auto programs = [](double factor) {
+    Programs stages;
+    for (int r = 0; r < 4; ++r) {
+      stages.push_back(Pipeline({.factor = r == 1 ? factor : 1}, r, 4, 4));
+    }
+    return std::vector<Programs>(kCostWindows + 1, stages);
+  };
+  ExpectTrue(CostsOf(programs(1.3), programs(1), {}), "pipeline", 0.1);
+}
+
+TEST(WindowCostTest, LongerSequencesAreNotTheRanks) {
+  std::vector<std::vector<int64_t>> lengths;
+  std::vector<Programs> slow, even;
+  for (size_t i = 0; i <= kCostWindows; ++i) {
+    const auto at = static_cast<int64_t>(i);
+    // Now rank 1 is the longest, now another one.
+    lengths.push_back({90 + 7 * (at % 3), 80 + 12 * (at % 4), 100 + 5 * (at % 2), 95});
+    even.emplace_back();
+    for (const int64_t length : lengths.back()) {
+      even.back().push_back(DataParallel({.length = length}));
+    }
+    slow.push_back(even.back());
+    slow.back()[1] = DataParallel({.factor = 1.2, .length = lengths.back()[1]});
+  }
+  ExpectTrue(CostsOf(slow, even, {0, 2, 3}, lengths), "lengths", 0.15);
+}
+
 TEST(WindowCostTest, AFastRankCostsNothing) {
-  std::vector<Programs> even(4, Programs(4, DataParallel({})));
-  for (auto& programs : even) programs[1] = DataParallel({.factor = 0.8});
-  EXPECT_EQ(CostsOf(even, even).estimate.value, 0);
+  std::vector<Programs> programs(4, Programs(4, DataParallel({})));
+  for (Programs& of_iteration : programs) of_iteration[1] = DataParallel({.factor = 0.8});
+  EXPECT_EQ(CostsOf(programs, programs, {0, 2, 3}).estimate.value, 0);
 }
 
 }  // namespace

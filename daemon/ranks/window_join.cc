@@ -13,8 +13,8 @@
 namespace seqpoint::ranks {
 namespace {
 
-Collective CollectiveOf(const JoinedKernels& joined) {
-  Collective collective;
+WindowCollective CollectiveOf(const JoinedKernels& joined) {
+  WindowCollective collective;
   collective.function = FunctionOf(joined.kernels[0]->name);
   collective.bytes = joined.bytes;
   if (joined.record != nullptr) {
@@ -26,10 +26,11 @@ Collective CollectiveOf(const JoinedKernels& joined) {
     collective.parts.push_back({kernel->window, kernel->work, kernel->end_ns - kernel->start_ns});
   }
   std::sort(collective.parts.begin(), collective.parts.end(),
-            [](const Part& a, const Part& b) { return a.window < b.window; });
-  const auto last =
-      std::min_element(collective.parts.begin(), collective.parts.end(),
-                       [](const Part& a, const Part& b) { return a.duration_ns < b.duration_ns; });
+            [](const CollectivePart& a, const CollectivePart& b) { return a.window < b.window; });
+  const auto last = std::min_element(collective.parts.begin(), collective.parts.end(),
+                                     [](const CollectivePart& a, const CollectivePart& b) {
+                                       return a.duration_ns < b.duration_ns;
+                                     });
   collective.last = static_cast<size_t>(last - collective.parts.begin());
   collective.transfer_ns = last->duration_ns;
   return collective;
@@ -38,15 +39,15 @@ Collective CollectiveOf(const JoinedKernels& joined) {
 // A kernel that carries out several sends and receives waits for the last of its peers.
 void SetWaits(WindowJoin* join) {
   absl::flat_hash_map<std::pair<uint32_t, uint32_t>, int64_t> transfer_ns;  // by window and work
-  for (const Collective& collective : join->collectives) {
-    for (const Part& part : collective.parts) {
+  for (const WindowCollective& collective : join->collectives) {
+    for (const CollectivePart& part : collective.parts) {
       const auto [it, added] =
           transfer_ns.try_emplace({part.window, part.work}, collective.transfer_ns);
       if (!added) it->second = std::min(it->second, collective.transfer_ns);
     }
   }
-  for (Collective& collective : join->collectives) {
-    for (Part& part : collective.parts) {
+  for (WindowCollective& collective : join->collectives) {
+    for (CollectivePart& part : collective.parts) {
       part.wait_ns = part.duration_ns - transfer_ns[{part.window, part.work}];
     }
   }
@@ -55,13 +56,13 @@ void SetWaits(WindowJoin* join) {
 // Where NCCL told what belongs together, the ends say how the clocks differ: the median, from one
 // window to the next that shares collectives with it.
 void AlignClocks(absl::Span<const RankWindow> windows, WindowJoin* join) {
-  const auto end_ns = [&](const Part& part) {
+  const auto end_ns = [&](const CollectivePart& part) {
     return windows[part.window].trace->works[part.work].end_ns;
   };
   std::map<std::pair<uint32_t, uint32_t>, std::vector<int64_t>> later;  // of the first's clock
-  for (const Collective& collective : join->collectives) {
-    for (const Part& a : collective.parts) {
-      for (const Part& b : collective.parts) {
+  for (const WindowCollective& collective : join->collectives) {
+    for (const CollectivePart& a : collective.parts) {
+      for (const CollectivePart& b : collective.parts) {
         if (a.window != b.window) later[{a.window, b.window}].push_back(end_ns(a) - end_ns(b));
       }
     }
@@ -81,17 +82,17 @@ void AlignClocks(absl::Span<const RankWindow> windows, WindowJoin* join) {
 }
 
 void SetOrderAndSpread(absl::Span<const RankWindow> windows, WindowJoin* join) {
-  const auto end_ns = [&](const Part& part) {
+  const auto end_ns = [&](const CollectivePart& part) {
     return windows[part.window].trace->works[part.work].end_ns + join->clock_behind_ns[part.window];
   };
   std::stable_sort(join->collectives.begin(), join->collectives.end(),
-                   [&](const Collective& a, const Collective& b) {
+                   [&](const WindowCollective& a, const WindowCollective& b) {
                      return end_ns(a.parts[0]) < end_ns(b.parts[0]);
                    });
-  for (const Collective& collective : join->collectives) {
+  for (const WindowCollective& collective : join->collectives) {
     int64_t first_ns = std::numeric_limits<int64_t>::max();
     int64_t last_ns = std::numeric_limits<int64_t>::min();
-    for (const Part& part : collective.parts) {
+    for (const CollectivePart& part : collective.parts) {
       first_ns = std::min(first_ns, end_ns(part));
       last_ns = std::max(last_ns, end_ns(part));
     }
@@ -101,8 +102,8 @@ void SetOrderAndSpread(absl::Span<const RankWindow> windows, WindowJoin* join) {
 
 uint64_t CountAlone(const std::vector<WindowKernels>& kernels, const WindowJoin& join) {
   absl::flat_hash_map<std::pair<uint32_t, uint32_t>, bool> joined;
-  for (const Collective& collective : join.collectives) {
-    for (const Part& part : collective.parts) joined[{part.window, part.work}] = true;
+  for (const WindowCollective& collective : join.collectives) {
+    for (const CollectivePart& part : collective.parts) joined[{part.window, part.work}] = true;
   }
   uint64_t all = 0;
   for (const WindowKernels& of_window : kernels) all += of_window.size();
@@ -111,9 +112,9 @@ uint64_t CountAlone(const std::vector<WindowKernels>& kernels, const WindowJoin&
 
 }  // namespace
 
-std::vector<int32_t> Collective::RanksOf(absl::Span<const RankWindow> windows) const {
+std::vector<int32_t> WindowCollective::RanksOf(absl::Span<const RankWindow> windows) const {
   std::vector<int32_t> ranks;
-  for (const Part& part : parts) ranks.push_back(windows[part.window].rank);
+  for (const CollectivePart& part : parts) ranks.push_back(windows[part.window].rank);
   std::sort(ranks.begin(), ranks.end());
   return ranks;
 }

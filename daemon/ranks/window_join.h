@@ -55,28 +55,28 @@ struct RankWindow {
 };
 
 // A rank's part in a collective.
-struct Part {
+struct CollectivePart {
   uint32_t window = 0;  // index
   uint32_t work = 0;    // in Trace::works
   int64_t duration_ns = 0;
   int64_t wait_ns = 0;  // of it, before the last rank had come
 };
 
-struct Collective {
+struct WindowCollective {
   std::string function;       // "AllReduce", "SendRecv"; of other libraries the kernel's name
   uint64_t communicator = 0;  // NCCL's hash; 0: not told
   uint32_t sequence = 0;
-  uint64_t bytes = 0;       // 0: not known
-  int64_t transfer_ns = 0;  // shortest duration
-  std::vector<Part> parts;  // two or more, by window
-  size_t last = 0;          // in `parts`: the one that came last
+  uint64_t bytes = 0;                 // 0: not known
+  int64_t transfer_ns = 0;            // shortest duration
+  std::vector<CollectivePart> parts;  // two or more, by window
+  size_t last = 0;                    // in `parts`: the one that came last
 
   std::vector<int32_t> RanksOf(absl::Span<const RankWindow> windows) const;
 };
 
 struct WindowJoin {
-  std::vector<Collective> collectives;  // in the order of the first window that has each
-  bool told = false;                    // by NCCL on all ranks, not inferred
+  std::vector<WindowCollective> collectives;  // in the order of the first window that has each
+  bool told = false;                          // by NCCL on all ranks, not inferred
   // By window: added to its clock, ends of collectives are those of the first window. 0 where no
   // chain of collectives connects them.
   std::vector<int64_t> clock_behind_ns;

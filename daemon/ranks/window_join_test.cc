@@ -38,7 +38,7 @@ void ExpectTruth(const SimulatedIteration& truth, const WindowJoin& join,
   for (const auto& one : truth.collectives) {
     expected.emplace_back(key(one.ranks, one.transfer_us), one.last);
   }
-  for (const Collective& one : join.collectives) {
+  for (const WindowCollective& one : join.collectives) {
     actual.emplace_back(key(one.RanksOf(windows), static_cast<double>(one.transfer_ns) / 1000),
                         windows[one.parts[one.last].window].rank);
   }
@@ -56,7 +56,7 @@ TEST(WindowJoinTest, ClocksOfGpusDoNotMatter) {
     EXPECT_EQ(join.told, told);
     ExpectTruth(run.iterations[0], join, windows);
     EXPECT_LE(join.spread_ns, 2);
-    for (const Collective& collective : join.collectives) {
+    for (const WindowCollective& collective : join.collectives) {
       EXPECT_EQ(windows[collective.parts[collective.last].window].rank, 2);
       EXPECT_EQ(collective.function, "AllReduce");
       EXPECT_EQ(collective.bytes, told ? uint64_t{24} << 20 : 0);

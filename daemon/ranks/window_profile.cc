@@ -48,7 +48,7 @@ std::vector<RankProfile> ProfilesOf(absl::Span<const RankWindow> windows, const 
   }
   std::map<TransferKey, std::vector<double>> transfers_ns;
   std::map<std::pair<std::vector<int32_t>, std::string>, uint32_t> unknown;
-  for (const Collective& collective : join.collectives) {
+  for (const WindowCollective& collective : join.collectives) {
     TransferKey key = {collective.RanksOf(windows), collective.function, collective.bytes};
     if (key.bytes == 0) key.order = unknown[{key.ranks, key.function}]++;
     transfers_ns[std::move(key)].push_back(static_cast<double>(collective.transfer_ns));

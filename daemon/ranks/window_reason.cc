@@ -35,69 +35,7 @@ constexpr double kLeastMore = 0.005;
 constexpr double kInterval = 2.576;  // 99 %
 constexpr size_t kMostNamed = 8, kMostSaid = 2;
 
-const RankProfile* ProfileOf(const Iteration& iteration, int32_t rank) {
-  const auto it = std::find_if(iteration.begin(), iteration.end(),
-                               [&](const RankProfile& profile) { return profile.rank == rank; });
-  return it == iteration.end() ? nullptr : &*it;
-}
-
-std::string RanksInWords(const std::vector<int32_t>& ranks) {
-  return absl::StrCat(ranks.size() == 1 ? "rank " : "ranks ", absl::StrJoin(ranks, ", "));
-}
-
 std::string Ms(double ns) { return absl::StrFormat("%.3g ms", ns / 1e6); }
-
-// The rank's iterations against their references, and comparisons without a fault.
-struct Comparisons {
-  std::vector<Compared> rank, noise;
-  std::string with;  // the reference in words
-};
-
-Comparisons AgainstPeers(const ReasonQuestion& question) {
-  Comparisons result;
-  result.with = absl::StrCat("on ", RanksInWords(question.peers));
-  const auto add = [&](const Iteration& iteration, int32_t rank, std::vector<Compared>* to) {
-    Compared compared = {ProfileOf(iteration, rank), {}};
-    for (const int32_t peer : question.peers) {
-      const RankProfile* profile = ProfileOf(iteration, peer);
-      if (peer != rank && profile != nullptr) compared.reference.push_back(profile);
-    }
-    if (compared.rank != nullptr && !compared.reference.empty()) to->push_back(compared);
-  };
-  for (const Iteration& iteration : question.iterations) {
-    add(iteration, question.rank, &result.rank);
-    for (const int32_t peer : question.peers) add(iteration, peer, &result.noise);
-  }
-  for (const Iteration& iteration : question.earlier) {
-    add(iteration, question.rank, &result.noise);
-  }
-  return result;
-}
-
-Comparisons AgainstEarlier(const ReasonQuestion& question) {
-  Comparisons result;
-  result.with = absl::StrCat("in ", question.earlier.size(), " earlier ",
-                             question.earlier.size() == 1 ? "iteration" : "iterations");
-  std::vector<const RankProfile*> earlier;
-  for (const Iteration& iteration : question.earlier) {
-    if (const RankProfile* profile = ProfileOf(iteration, question.rank)) {
-      earlier.push_back(profile);
-    }
-  }
-  if (earlier.empty()) return result;
-  for (const Iteration& iteration : question.iterations) {
-    if (const RankProfile* profile = ProfileOf(iteration, question.rank)) {
-      result.rank.push_back({profile, earlier});
-    }
-  }
-  for (const RankProfile* profile : earlier) {
-    Compared compared = {profile, {}};
-    std::copy_if(earlier.begin(), earlier.end(), std::back_inserter(compared.reference),
-                 [&](const RankProfile* other) { return other != profile; });
-    if (!compared.reference.empty()) result.noise.push_back(std::move(compared));
-  }
-  return result;
-}
 
 // The transfers of the same ranks earlier; else those of as many other ranks at the same time.
 struct SlowLink {
@@ -123,7 +61,7 @@ struct Durations {
 
 class Links {
  public:
-  explicit Links(const ReasonQuestion& question) : question_(question) {
+  explicit Links(const RankQuestion& question) : question_(question) {
     Collect(question.iterations, &now_);
     Collect(question.earlier, &earlier_);
   }
@@ -165,8 +103,8 @@ class Links {
  private:
   using ByKey = std::map<TransferKey, Durations>;
 
-  static void Collect(absl::Span<const Iteration> iterations, ByKey* to) {
-    for (const Iteration& iteration : iterations) {
+  static void Collect(absl::Span<const IterationProfiles> iterations, ByKey* to) {
+    for (const IterationProfiles& iteration : iterations) {
       for (const RankProfile& profile : iteration) {
         for (const auto& [key, use] : profile.transfers) {
           if (profile.rank == key.ranks.front())
@@ -192,7 +130,7 @@ class Links {
     return others;
   }
 
-  const ReasonQuestion& question_;
+  const RankQuestion& question_;
   ByKey now_, earlier_;
 };
 
@@ -257,13 +195,11 @@ class SlowKernels {
 
 class ReasonFinder {
  public:
-  explicit ReasonFinder(const ReasonQuestion& question)
+  explicit ReasonFinder(const RankQuestion& question)
       : question_(question),
-        comparisons_(question.peers.empty() ? AgainstEarlier(question) : AgainstPeers(question)),
+        comparisons_(ComparisonsOf(question)),
         reference_(comparisons_.rank),
-        difference_(comparisons_.rank.empty()
-                        ? MeanDifference()
-                        : MeanDifferenceOf(comparisons_.rank, comparisons_.noise, reference_)),
+        difference_(MeanDifferenceOf(comparisons_, reference_)),
         kernels_(NameDifferencesOf(comparisons_.rank, reference_), difference_.work_ns) {}
 
   ReasonVerdict Run() {
@@ -458,7 +394,7 @@ class ReasonFinder {
     return MeanOf(own, [](const RankProfile& profile) { return profile.length(); });
   }
 
-  const ReasonQuestion& question_;
+  const RankQuestion& question_;
   const Comparisons comparisons_;
   const KernelReference reference_;
   const MeanDifference difference_;
@@ -474,6 +410,6 @@ const char* ReasonName(Reason reason) {
   return kNames[static_cast<size_t>(reason)];
 }
 
-ReasonVerdict FindReason(const ReasonQuestion& question) { return ReasonFinder(question).Run(); }
+ReasonVerdict FindReason(const RankQuestion& question) { return ReasonFinder(question).Run(); }
 
 }  // namespace seqpoint::ranks

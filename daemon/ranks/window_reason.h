@@ -14,9 +14,7 @@
 #include <string>
 #include <vector>
 
-#include "absl/types/span.h"
-#include "daemon/ranks/window_cost.h"
-#include "daemon/ranks/window_profile.h"
+#include "daemon/ranks/rank_question.h"
 #include "daemon/seqpoint/interval.h"
 
 namespace seqpoint::ranks {
@@ -51,15 +49,7 @@ struct ReasonVerdict {
   std::string text;                 // a sentence with what was compared with how much
 };
 
-struct ReasonQuestion {
-  int32_t rank = 0;
-  // Ranks that do the same work. Empty: none does (a stage of a pipeline); the rank's own earlier
-  // windows are then the reference.
-  std::vector<int32_t> peers;
-  absl::Span<const Iteration> iterations;  // while it is slow
-  absl::Span<const Iteration> earlier;     // while it was not; may be empty
-};
-ReasonVerdict FindReason(const ReasonQuestion& question);
+ReasonVerdict FindReason(const RankQuestion& question);
 
 }  // namespace seqpoint::ranks
 

@@ -42,7 +42,7 @@ Program ProgramOf(const Fault& fault, const StepShape& shape, int32_t rank) {
   }
 }
 
-std::vector<Iteration> WindowsOf(const Fault& fault, bool with_fault) {
+std::vector<IterationProfiles> WindowsOf(const Fault& fault, bool with_fault) {
   RankJob job(fault.ranks);
   job.noise = 0.02;
   job.jitter_us = 5;
@@ -94,7 +94,7 @@ std::vector<Iteration> WindowsOf(const Fault& fault, bool with_fault) {
     }
   }
   const SimulatedRun run = job.Run(programs, lengths);
-  std::vector<Iteration> iterations;
+  std::vector<IterationProfiles> iterations;
   for (int i = 1; i <= fault.windows; ++i) {
     const std::vector<RankWindow> windows = run.Windows(static_cast<size_t>(i), fault.told);
     iterations.push_back(ProfilesOf(windows, JoinWindows(windows)));
@@ -132,8 +132,9 @@ int Main(int count, uint64_t seed) {
   Row all;
   for (int i = 0; i < count; ++i) {
     const Fault fault = Draw(&random);
-    const std::vector<Iteration> now = WindowsOf(fault, true), earlier = WindowsOf(fault, false);
-    ReasonQuestion question = {fault.rank, {}, now, {}};
+    const std::vector<IterationProfiles> now = WindowsOf(fault, true),
+                                         earlier = WindowsOf(fault, false);
+    RankQuestion question = {fault.rank, {}, now, {}};
     if (fault.parallelism != Parallelism::kPipeline) {
       for (int32_t r = 0; r < fault.ranks; ++r) {
         if (r != fault.rank) question.peers.push_back(r);

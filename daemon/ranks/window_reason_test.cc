@@ -14,8 +14,8 @@ namespace {
 constexpr size_t kWindows = 3;
 
 // Windows of a data parallel job of four ranks, of which rank 1 has `fault`.
-std::vector<Iteration> WindowsOf(const StepShape& fault, uint64_t seed = 1,
-                                 const StepShape& usual = {}) {
+std::vector<IterationProfiles> WindowsOf(const StepShape& fault, uint64_t seed = 1,
+                                         const StepShape& usual = {}) {
   RankJob job(4);
   job.noise = 0.02;
   job.seed = seed;
@@ -23,7 +23,7 @@ std::vector<Iteration> WindowsOf(const StepShape& fault, uint64_t seed = 1,
   std::vector<Programs> programs(kWindows, Programs(4, DataParallel(usual)));
   for (Programs& of_iteration : programs) of_iteration[1] = DataParallel(fault);
   const SimulatedRun run = job.Run(programs);
-  std::vector<Iteration> iterations;
+  std::vector<IterationProfiles> iterations;
   for (size_t i = 0; i < kWindows; ++i) {
     const std::vector<RankWindow> windows = run.Windows(i, /*told=*/true);
     iterations.push_back(ProfilesOf(windows, JoinWindows(windows)));
@@ -31,8 +31,8 @@ std::vector<Iteration> WindowsOf(const StepShape& fault, uint64_t seed = 1,
   return iterations;
 }
 
-ReasonVerdict ReasonOf(const std::vector<Iteration>& iterations,
-                       const std::vector<Iteration>& earlier = {}) {
+ReasonVerdict ReasonOf(const std::vector<IterationProfiles>& iterations,
+                       const std::vector<IterationProfiles>& earlier = {}) {
   return FindReason({1, {0, 2, 3}, iterations, earlier});
 }
 
@@ -97,7 +97,7 @@ TEST(WindowReasonTest, LongerSequencesAreNoFaultOfTheRank) {
     for (const int64_t length : of_ranks) programs_of.push_back(DataParallel({.length = length}));
   }
   const SimulatedRun run = job.Run(programs, lengths);
-  std::vector<Iteration> iterations;
+  std::vector<IterationProfiles> iterations;
   for (size_t i = 0; i < lengths.size(); ++i) {
     const std::vector<RankWindow> windows = run.Windows(i);
     iterations.push_back(ProfilesOf(windows, JoinWindows(windows)));
@@ -107,7 +107,7 @@ TEST(WindowReasonTest, LongerSequencesAreNoFaultOfTheRank) {
 }
 
 TEST(WindowReasonTest, ALinkIsSlowAgainstEarlierTransfers) {
-  const std::vector<Iteration> earlier = WindowsOf({});
+  const std::vector<IterationProfiles> earlier = WindowsOf({});
   const StepShape slow_link = {.link = 2};
   const ReasonVerdict verdict = ReasonOf(WindowsOf(slow_link, 2, slow_link), earlier);
   EXPECT_EQ(verdict.reason, Reason::kLink) << verdict.text;
@@ -129,14 +129,14 @@ TEST(WindowReasonTest, AStageIsComparedWithItsOwnEarlierWindows) {
       }
     }
     const SimulatedRun run = job.Run(programs);
-    std::vector<Iteration> iterations;
+    std::vector<IterationProfiles> iterations;
     for (size_t i = 0; i < kWindows; ++i) {
       const std::vector<RankWindow> windows = run.Windows(i, /*told=*/true);
       iterations.push_back(ProfilesOf(windows, JoinWindows(windows)));
     }
     return iterations;
   };
-  const std::vector<Iteration> earlier = windows_of(1, 1), now = windows_of(1.2, 2);
+  const std::vector<IterationProfiles> earlier = windows_of(1, 1), now = windows_of(1.2, 2);
   const ReasonVerdict verdict = FindReason({1, {}, now, earlier});
   EXPECT_EQ(verdict.reason, Reason::kClocks) << verdict.text;
   EXPECT_EQ(FindReason({2, {}, now, earlier}).reason, Reason::kUnknown);

@@ -151,26 +151,41 @@ class Sweep {
  public:
   enum Activity : uint8_t { kKernel, kCopy, kWait, kTransfer, kLate, kLoading, kActivities };
 
-  void Add(Activity activity, const Interval& interval) {
+  // `collective`: of a wait.
+  void Add(Activity activity, const Interval& interval, uint32_t collective = trace::kNone) {
     if (interval.begin_ns >= interval.end_ns) return;
-    edges_.push_back({interval.begin_ns, activity, 1});
-    edges_.push_back({interval.end_ns, activity, -1});
+    edges_.push_back({interval.begin_ns, activity, 1, collective});
+    edges_.push_back({interval.end_ns, activity, -1, collective});
   }
 
-  RankTime Times(int64_t begin_ns, int64_t end_ns) {
+  // Adds to `exposed_ns`, by collective.
+  RankTime Times(int64_t begin_ns, int64_t end_ns, std::vector<double>* exposed_ns) {
     std::sort(edges_.begin(), edges_.end(),
               [](const Edge& a, const Edge& b) { return a.at_ns < b.at_ns; });
     RankTime time;
     time.iteration_ns = static_cast<double>(end_ns - begin_ns);
     std::array<int32_t, kActivities> active = {};
+    std::vector<uint32_t> waits;  // collectives that wait now
     int64_t at_ns = begin_ns;
+    edges_.push_back({end_ns, kActivities, 0, trace::kNone});
     for (const Edge& edge : edges_) {
       const int64_t until_ns = std::clamp(edge.at_ns, begin_ns, end_ns);
-      time[CauseOf(active)] += static_cast<double>(until_ns - at_ns);
-      at_ns = until_ns;
+      const auto passed_ns = static_cast<double>(until_ns - at_ns);
+      const Spent cause = CauseOf(active);
+      time[cause] += passed_ns;
+      if (cause == Spent::kWaiting) {
+        for (const uint32_t collective : waits) (*exposed_ns)[collective] += passed_ns;
+      }
+      at_ns = std::max(at_ns, until_ns);
+      if (edge.activity == kActivities) continue;
       active[edge.activity] += edge.change;
+      if (edge.activity != kWait) continue;
+      if (edge.change > 0) {
+        waits.push_back(edge.collective);
+      } else {
+        waits.erase(std::find(waits.begin(), waits.end(), edge.collective));
+      }
     }
-    time[CauseOf(active)] += static_cast<double>(end_ns - at_ns);
     return time;
   }
 
@@ -179,6 +194,7 @@ class Sweep {
     int64_t at_ns;
     Activity activity;
     int32_t change;
+    uint32_t collective;
   };
 
   static Spent CauseOf(const std::array<int32_t, kActivities>& active) {
@@ -196,10 +212,12 @@ class Sweep {
 // gaps between works of a stream are a few microseconds.
 constexpr int64_t kHeldNs = 10'000;
 
-// The waiting part of each collective of a window, by work.
+// The collectives of a window, by work.
 struct Waits {
-  std::vector<int64_t> wait_ns;  // by work; 0: none
-  std::vector<bool> all;         // the transfer only shortened the next wait
+  std::vector<int64_t> wait_ns;      // 0: none
+  std::vector<uint32_t> collective;  // kNone: none
+  // The collective for which the rank waits during the transfer, too; kNone: none.
+  std::vector<uint32_t> next;
 };
 
 // The work before each one in its stream; kNone: none.
@@ -225,49 +243,56 @@ std::vector<Waits> WaitsOf(absl::Span<const RankWindow> windows, const WindowJoi
   std::vector<std::vector<uint32_t>> before;
   for (const RankWindow& window : windows) {
     const size_t count = window.trace->works.size();
-    waits.push_back({std::vector<int64_t>(count), std::vector<bool>(count)});
+    waits.push_back({std::vector<int64_t>(count), std::vector<uint32_t>(count, trace::kNone),
+                     std::vector<uint32_t>(count, trace::kNone)});
     before.push_back(BeforeInStream(*window.trace));
   }
-  const auto held_by = [&](const Part& part) {
+  const auto held_by = [&](const CollectivePart& part) {
     const uint32_t other = before[part.window][part.work];
     if (other == trace::kNone) return other;
     const std::vector<Work>& works = windows[part.window].trace->works;
     const int64_t gap_ns = works[part.work].start_ns - works[other].end_ns;
     return gap_ns <= kHeldNs ? other : trace::kNone;
   };
-  for (const Collective& collective : join.collectives) {
+  for (uint32_t c = 0; c < join.collectives.size(); ++c) {
+    const WindowCollective& collective = join.collectives[c];
     const bool last_was_held = held_by(collective.parts[collective.last]) != trace::kNone;
-    for (const Part& part : collective.parts) {
+    for (const CollectivePart& part : collective.parts) {
       waits[part.window].wait_ns[part.work] = part.wait_ns;
+      waits[part.window].collective[part.work] = c;
       if (last_was_held || part.wait_ns == 0) continue;
       const uint32_t other = held_by(part);
-      if (other != trace::kNone) waits[part.window].all[other] = true;
+      if (other != trace::kNone) waits[part.window].next[other] = c;
     }
   }
   return waits;
 }
 
-RankTime TimeOf(const RankWindow& window, const Waits& waits) {
+RankTime TimeOf(const RankWindow& window, const Waits& waits, size_t collectives) {
   Sweep sweep;
   int64_t end_ns = window.end_ns;
   double all_wait_ns = 0;
+  std::vector<double> exposed_ns(collectives, -1);
   for (size_t i = 0; i < waits.wait_ns.size(); ++i) {
     const Work& work = window.trace->works[i];
     end_ns = std::max(end_ns, work.end_ns);
-    if (work.kind == WorkKind::kCollective) {
-      const int64_t moves_ns = waits.all[i] ? work.end_ns : work.start_ns + waits.wait_ns[i];
-      sweep.Add(Sweep::kWait, {work.start_ns, moves_ns});
-      sweep.Add(Sweep::kTransfer, {moves_ns, work.end_ns});
-      all_wait_ns += static_cast<double>(waits.wait_ns[i]);
-    } else {
+    if (work.kind != WorkKind::kCollective) {
       sweep.Add(IsKernel(work.kind) ? Sweep::kKernel : Sweep::kCopy, {work.start_ns, work.end_ns});
+      continue;
     }
+    const int64_t moves_ns = work.start_ns + waits.wait_ns[i];
+    sweep.Add(Sweep::kWait, {work.start_ns, moves_ns}, waits.collective[i]);
+    const bool waits_on = waits.next[i] != trace::kNone;
+    sweep.Add(waits_on ? Sweep::kWait : Sweep::kTransfer, {moves_ns, work.end_ns}, waits.next[i]);
+    all_wait_ns += static_cast<double>(waits.wait_ns[i]);
+    if (waits.collective[i] != trace::kNone) exposed_ns[waits.collective[i]] = 0;
   }
   const LateHost host(window);
   for (const Interval& late : host.Times()) sweep.Add(Sweep::kLate, late);
   for (const Interval& loading : host.Loading()) sweep.Add(Sweep::kLoading, loading);
-  RankTime time = sweep.Times(window.begin_ns, end_ns);
+  RankTime time = sweep.Times(window.begin_ns, end_ns, &exposed_ns);
   time.wait_ns = all_wait_ns;
+  time.exposed_ns = std::move(exposed_ns);
   return time;
 }
 
@@ -283,7 +308,9 @@ const char* SpentName(Spent spent) {
 std::vector<RankTime> TimesOf(absl::Span<const RankWindow> windows, const WindowJoin& join) {
   const std::vector<Waits> waits = WaitsOf(windows, join);
   std::vector<RankTime> times;
-  for (size_t w = 0; w < windows.size(); ++w) times.push_back(TimeOf(windows[w], waits[w]));
+  for (size_t w = 0; w < windows.size(); ++w) {
+    times.push_back(TimeOf(windows[w], waits[w], join.collectives.size()));
+  }
   return times;
 }
 

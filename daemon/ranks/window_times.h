@@ -34,6 +34,8 @@ struct RankTime {
   std::array<double, static_cast<size_t>(Spent::kCount)> spent_ns = {};
   double iteration_ns = 0;  // the sum
   double wait_ns = 0;       // in all collectives, whatever ran meanwhile
+  // By collective of the join: exposed wait in it; below 0: the rank takes no part.
+  std::vector<double> exposed_ns;
 
   double& operator[](Spent spent) { return spent_ns[static_cast<size_t>(spent)]; }
   double operator[](Spent spent) const { return spent_ns[static_cast<size_t>(spent)]; }

@@ -144,7 +144,7 @@ class Simulator {
     return std::max(called_us + job_.latency_us, free_us);
   }
   void Wait(size_t r, uint64_t wait, uint64_t record, uint32_t stream, uint32_t source) {
-    it_->traces[r].waits.push_back({wait, record, stream, source});
+    if (job_.events_told) it_->traces[r].waits.push_back({wait, record, stream, source});
   }
 
   // False: it waits for others.

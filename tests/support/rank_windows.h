@@ -79,6 +79,7 @@ struct RankJob {
   double noise = 0;              // of each duration, relative
   double jitter_us = 0;          // by which ends of a collective differ between ranks, at most
   uint64_t seed = 1;
+  bool events_told = true;    // which stream an event is of; CUPTI 12.0 does not tell
   bool idle_between = false;  // windows: each iteration begins with all GPUs idle
 
   // `programs`: by iteration and rank. `lengths`: the same, or empty.

@@ -3,12 +3,16 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <string>
 #include <vector>
 
+#include "daemon/ranks/rank_recording.h"
 #include "daemon/ranks/window_join.h"
 #include "daemon/ranks/window_times.h"
+#include "daemon/whatif/replay.h"
 #include "tests/support/shared_traces.h"
 #include "tests/support/trace_file.h"
 
@@ -51,7 +55,7 @@ TEST(RankTracesTest, TheRankThatStartsLastCameLastWhateverTheClocks) {
     EXPECT_EQ(join.alone, 0u);
     EXPECT_LE(join.spread_ns, 15'000);
     EXPECT_NEAR(static_cast<double>(join.clock_behind_ns[1]), static_cast<double>(-ahead_ns), 5000);
-    for (const Collective& collective : join.collectives) {
+    for (const WindowCollective& collective : join.collectives) {
       int64_t start_ns[2];
       for (size_t i = 0; i < 2; ++i) {
         start_ns[i] = traces[i].works[collective.parts[i].work].start_ns - (i == 1 ? ahead_ns : 0);
@@ -63,6 +67,27 @@ TEST(RankTracesTest, TheRankThatStartsLastCameLastWhateverTheClocks) {
     const std::vector<RankTime> times = TimesOf(windows, join);
     EXPECT_GT(times[0][Spent::kWaiting], 5e6);
     EXPECT_LT(times[1][Spent::kWaiting], 1e5);
+  }
+}
+
+// All tasks of both ranks, replayed together: collectives end when they did.
+TEST(RankTracesTest, TheJoinedGraphsReplayAsMeasured) {
+  const std::vector<trace::Trace> traces = ReadRanks();
+  if (traces.empty()) GTEST_SKIP() << "no traces of two ranks in " << SharedTraces();
+  const std::vector<RankWindow> windows = {WindowOf(traces[0], 1), WindowOf(traces[1], 6)};
+  const RankRecording recorded = RecordRanks(windows, JoinWindows(windows), 1);
+  const std::vector<whatif::Graph>& graphs = recorded.recording.graphs;
+  const whatif::Timeline timeline = whatif::Replay({&graphs[0], &graphs[1]});
+  EXPECT_EQ(timeline.not_run, 0u);
+  for (size_t r = 0; r < 2; ++r) {
+    const double iteration_ns = recorded.profiles[r].time.iteration_ns;
+    for (size_t g = 0; g < graphs[r].gpu.size(); ++g) {
+      const whatif::GpuTask& task = graphs[r].gpu[g];
+      if (task.collective == whatif::kNone) continue;
+      const auto error_ns = static_cast<double>(
+          timeline.ranks[r].gpu_end_ns[g] + graphs[r].begin_ns - traces[r].works[task.work].end_ns);
+      EXPECT_LE(std::abs(error_ns), 0.005 * iteration_ns);
+    }
   }
 }
 
