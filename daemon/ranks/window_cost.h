@@ -1,8 +1,8 @@
 // What a slow rank costs the job: how much earlier its iterations would end if it worked as its
 // peers do.
 //
-// In one iteration that is what the others wait for it: the least exposed wait of the other ranks in
-// each of its collectives. It is at most the rank's excess, its work beyond what its peers, or its
+// In one iteration that is what the others wait for it: the least exposed wait of the other ranks
+// wherever they meet it. It is at most the rank's excess, its work beyond what its peers, or its
 // own earlier iterations, say for its lengths.
 //
 // Threading: free functions. Ownership: values.

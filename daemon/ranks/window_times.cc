@@ -158,8 +158,9 @@ class Sweep {
     edges_.push_back({interval.end_ns, activity, -1, collective});
   }
 
-  // Adds to `exposed_ns`, by collective.
-  RankTime Times(int64_t begin_ns, int64_t end_ns, std::vector<double>* exposed_ns) {
+  // Adds to the exposed waits of `collectives`.
+  RankTime Times(int64_t begin_ns, int64_t end_ns,
+                 std::vector<RankTime::InCollective>* collectives) {
     std::sort(edges_.begin(), edges_.end(),
               [](const Edge& a, const Edge& b) { return a.at_ns < b.at_ns; });
     RankTime time;
@@ -174,7 +175,7 @@ class Sweep {
       const Spent cause = CauseOf(active);
       time[cause] += passed_ns;
       if (cause == Spent::kWaiting) {
-        for (const uint32_t collective : waits) (*exposed_ns)[collective] += passed_ns;
+        for (const uint32_t collective : waits) (*collectives)[collective].exposed_ns += passed_ns;
       }
       at_ns = std::max(at_ns, until_ns);
       if (edge.activity == kActivities) continue;
@@ -218,6 +219,7 @@ struct Waits {
   std::vector<uint32_t> collective;  // kNone: none
   // The collective for which the rank waits during the transfer, too; kNone: none.
   std::vector<uint32_t> next;
+  std::vector<bool> behind;  // see RankTime::InCollective
 };
 
 // The work before each one in its stream; kNone: none.
@@ -244,7 +246,7 @@ std::vector<Waits> WaitsOf(absl::Span<const RankWindow> windows, const WindowJoi
   for (const RankWindow& window : windows) {
     const size_t count = window.trace->works.size();
     waits.push_back({std::vector<int64_t>(count), std::vector<uint32_t>(count, trace::kNone),
-                     std::vector<uint32_t>(count, trace::kNone)});
+                     std::vector<uint32_t>(count, trace::kNone), std::vector<bool>(count)});
     before.push_back(BeforeInStream(*window.trace));
   }
   const auto held_by = [&](const CollectivePart& part) {
@@ -260,8 +262,9 @@ std::vector<Waits> WaitsOf(absl::Span<const RankWindow> windows, const WindowJoi
     for (const CollectivePart& part : collective.parts) {
       waits[part.window].wait_ns[part.work] = part.wait_ns;
       waits[part.window].collective[part.work] = c;
-      if (last_was_held || part.wait_ns == 0) continue;
       const uint32_t other = held_by(part);
+      waits[part.window].behind[part.work] = other != trace::kNone;
+      if (last_was_held || part.wait_ns == 0) continue;
       if (other != trace::kNone) waits[part.window].next[other] = c;
     }
   }
@@ -272,7 +275,7 @@ RankTime TimeOf(const RankWindow& window, const Waits& waits, size_t collectives
   Sweep sweep;
   int64_t end_ns = window.end_ns;
   double all_wait_ns = 0;
-  std::vector<double> exposed_ns(collectives, -1);
+  std::vector<RankTime::InCollective> in_collectives(collectives);
   for (size_t i = 0; i < waits.wait_ns.size(); ++i) {
     const Work& work = window.trace->works[i];
     end_ns = std::max(end_ns, work.end_ns);
@@ -285,14 +288,17 @@ RankTime TimeOf(const RankWindow& window, const Waits& waits, size_t collectives
     const bool waits_on = waits.next[i] != trace::kNone;
     sweep.Add(waits_on ? Sweep::kWait : Sweep::kTransfer, {moves_ns, work.end_ns}, waits.next[i]);
     all_wait_ns += static_cast<double>(waits.wait_ns[i]);
-    if (waits.collective[i] != trace::kNone) exposed_ns[waits.collective[i]] = 0;
+    if (waits.collective[i] == trace::kNone) continue;
+    RankTime::InCollective& in_collective = in_collectives[waits.collective[i]];
+    in_collective.takes_part = true;
+    in_collective.behind |= waits.behind[i];
   }
   const LateHost host(window);
   for (const Interval& late : host.Times()) sweep.Add(Sweep::kLate, late);
   for (const Interval& loading : host.Loading()) sweep.Add(Sweep::kLoading, loading);
-  RankTime time = sweep.Times(window.begin_ns, end_ns, &exposed_ns);
+  RankTime time = sweep.Times(window.begin_ns, end_ns, &in_collectives);
   time.wait_ns = all_wait_ns;
-  time.exposed_ns = std::move(exposed_ns);
+  time.collectives = std::move(in_collectives);
   return time;
 }
 

@@ -34,8 +34,12 @@ struct RankTime {
   std::array<double, static_cast<size_t>(Spent::kCount)> spent_ns = {};
   double iteration_ns = 0;  // the sum
   double wait_ns = 0;       // in all collectives, whatever ran meanwhile
-  // By collective of the join: exposed wait in it; below 0: the rank takes no part.
-  std::vector<double> exposed_ns;
+  struct InCollective {
+    bool takes_part = false;
+    bool behind = false;    // the rank was there before the collective before it, of its stream, ended
+    double exposed_ns = 0;  // exposed wait
+  };
+  std::vector<InCollective> collectives;  // by collective of the join
 
   double& operator[](Spent spent) { return spent_ns[static_cast<size_t>(spent)]; }
   double operator[](Spent spent) const { return spent_ns[static_cast<size_t>(spent)]; }
