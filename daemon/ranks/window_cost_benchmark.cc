@@ -2,7 +2,7 @@
 // without it; what CostShare says of the first from 8 windows against the truth, which is how much
 // shorter the second are. Prints a table.
 //
-//   seqpoint_rank_costs [JOBS [SEED]]
+//   window_cost_benchmark [JOBS [SEED]]
 
 #include <algorithm>
 #include <cmath>

@@ -17,7 +17,7 @@
 namespace seqpoint::ranks {
 namespace {
 
-// A difference counts from so many standard deviations on: 6 in 100,000 without a fault.
+// A difference counts from so many standard deviations on: 1 in 30,000 is larger without a fault.
 constexpr double kSure = 4;
 // ... and from this share of the work on: less is no reason to look for.
 constexpr double kLeastShare = 0.005;

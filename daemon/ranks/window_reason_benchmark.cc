@@ -1,7 +1,7 @@
 // Not timed: random faults of computed jobs (tests/support/rank_windows.h), and whether the reason
 // is found. Prints a table: by fault, how many reasons were right, unknown, wrong.
 //
-//   seqpoint_rank_reasons [FAULTS [SEED]]
+//   window_reason_benchmark [FAULTS [SEED]]
 
 #include <cmath>
 #include <cstdio>
