@@ -17,6 +17,9 @@ using trace::Trace;
 using trace::Work;
 using trace::WorkKind;
 
+// A launch that takes longer does something else before, such as to load a module.
+constexpr int64_t kLongCallNs = 50'000;
+
 struct Interval {
   int64_t begin_ns = 0;
   int64_t end_ns = 0;
@@ -62,10 +65,15 @@ class LateHost {
     int64_t idle_ns = window_.begin_ns;
     for (const uint32_t i : works) {
       const Work& work = trace_.works[i];
-      const uint32_t call = correlations_.CallOf(work.correlation);
-      if (call != trace::kNone && trace_.calls[call].begin_ns >= idle_ns) {
-        all.push_back({idle_ns, trace_.calls[call].begin_ns, work.start_ns});
-        latencies_ns.push_back(work.start_ns - trace_.calls[call].begin_ns);
+      const uint32_t index = correlations_.CallOf(work.correlation);
+      if (index != trace::kNone) {
+        const Call& call = trace_.calls[index];
+        if (call.begin_ns >= idle_ns) {
+          all.push_back({idle_ns, call.begin_ns, work.start_ns});
+          latencies_ns.push_back(work.start_ns - call.begin_ns);
+        } else if (call.end_ns - call.begin_ns > kLongCallNs && call.end_ns > idle_ns) {
+          all.push_back({idle_ns, call.end_ns, work.start_ns});
+        }
       }
       idle_ns = std::max(idle_ns, work.end_ns);
     }

@@ -77,7 +77,8 @@ void Gaps::SetWaits(std::vector<std::vector<uint32_t>> waits_for) {
 void Gaps::MeasureLatencies(const Graph& graph) {
   std::vector<int64_t> latencies;
   for (uint32_t w = 0; w < j_.works.size(); ++w) {
-    if (!j_.HasLaunch(w)) continue;
+    // A collective mostly waits for gradients of another lane, which is not known yet.
+    if (!j_.HasLaunch(w) || j_.works[w].kind == WorkKind::kCollective) continue;
     const int64_t begin_ns = j_.CallAt(j_.call_of[w]).begin_ns;
     // The trace may not hold all work that was in flight.
     const bool idle = j_.before[w] == kNone ? graph.figures.works_before == 0
