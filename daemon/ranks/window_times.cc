@@ -20,6 +20,10 @@ using trace::WorkKind;
 // A launch that takes longer does something else before, such as to load a module.
 constexpr int64_t kLongCallNs = 50'000;
 
+// From one work to the next the GPU needs one to three microseconds. A collective that waits
+// meanwhile does not hold it up.
+constexpr int64_t kGapNs = 5'000;
+
 struct Interval {
   int64_t begin_ns = 0;
   int64_t end_ns = 0;
@@ -49,7 +53,8 @@ class LateHost {
     }
   }
 
-  std::vector<Interval> Times() const {
+  // Sets the times in which it was late, and those in which the GPU goes from one work to the next.
+  void Find(std::vector<Interval>* times, std::vector<Interval>* gaps) const {
     std::vector<uint32_t> works;
     for (uint32_t i = 0; i < trace_.works.size(); ++i) {
       if (trace_.works[i].kind != WorkKind::kCollective) works.push_back(i);
@@ -65,6 +70,7 @@ class LateHost {
     int64_t idle_ns = window_.begin_ns;
     for (const uint32_t i : works) {
       const Work& work = trace_.works[i];
+      if (work.start_ns - idle_ns <= kGapNs) gaps->push_back({idle_ns, work.start_ns});
       const uint32_t index = correlations_.CallOf(work.correlation);
       if (index != trace::kNone) {
         const Call& call = trace_.calls[index];
@@ -79,13 +85,10 @@ class LateHost {
     }
     // A launch into an idle GPU takes as long; what starts later waits for something else.
     const int64_t latency_ns = Median(std::move(latencies_ns));
-    std::vector<Interval> times;
     for (const Late& late : all) {
-      AddUnlessBlocked({late.idle_ns, std::min(late.start_ns, late.called_ns + latency_ns)},
-                       &times);
+      AddUnlessBlocked({late.idle_ns, std::min(late.start_ns, late.called_ns + latency_ns)}, times);
     }
-    AddUnlessBlocked({idle_ns, window_.end_ns}, &times);
-    return times;
+    AddUnlessBlocked({idle_ns, window_.end_ns}, times);
   }
 
   // Where the host prepared the batch: the longest time without a call before the batch's copy.
@@ -157,7 +160,7 @@ class LateHost {
 // Counts what goes on at each moment.
 class Sweep {
  public:
-  enum Activity : uint8_t { kKernel, kCopy, kWait, kTransfer, kLate, kLoading, kActivities };
+  enum Activity : uint8_t { kKernel, kCopy, kLate, kLoading, kGap, kWait, kTransfer, kActivities };
 
   // `collective`: of a wait.
   void Add(Activity activity, const Interval& interval, uint32_t collective = trace::kNone) {
@@ -210,6 +213,7 @@ class Sweep {
     if (active[kKernel] > 0) return Spent::kKernels;
     if (active[kCopy] > 0) return Spent::kCopies;
     if (active[kLate] > 0) return active[kLoading] > 0 ? Spent::kLoader : Spent::kLaunch;
+    if (active[kGap] > 0) return Spent::kOther;
     if (active[kWait] > 0 && active[kTransfer] == 0) return Spent::kWaiting;
     return active[kTransfer] > 0 ? Spent::kTransfer : Spent::kOther;
   }
@@ -302,7 +306,10 @@ RankTime TimeOf(const RankWindow& window, const Waits& waits, size_t collectives
     in_collective.behind |= waits.behind[i];
   }
   const LateHost host(window);
-  for (const Interval& late : host.Times()) sweep.Add(Sweep::kLate, late);
+  std::vector<Interval> late, gaps;
+  host.Find(&late, &gaps);
+  for (const Interval& one : late) sweep.Add(Sweep::kLate, one);
+  for (const Interval& one : gaps) sweep.Add(Sweep::kGap, one);
   for (const Interval& loading : host.Loading()) sweep.Add(Sweep::kLoading, loading);
   RankTime time = sweep.Times(window.begin_ns, end_ns, &in_collectives);
   time.wait_ns = all_wait_ns;
