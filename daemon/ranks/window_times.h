@@ -22,8 +22,8 @@ enum class Spent : uint8_t {
   kCopies,    // a copy or memset runs
   kLoader,    // the host has not launched yet what runs next, and prepares the batch
   kLaunch,    // ... or does something else
-  kWaiting,   // all collectives that run wait for ranks that have not come: exposed wait
-  kTransfer,  // a collective moves data: exposed transfer
+  kWaiting,   // the rank waits for a collective that would be over if it waited for nobody
+  kTransfer,  // it waits for a collective that moves data
   kOther,     // the GPU goes from one work to the next, or the iteration is over
   kCount,
 };
@@ -36,7 +36,8 @@ struct RankTime {
   double wait_ns = 0;       // in all collectives, whatever ran meanwhile
   struct InCollective {
     bool takes_part = false;
-    bool behind = false;    // the rank was there before the collective before it, of its stream, ended
+    bool behind =
+        false;  // the rank was there before the collective before it, of its stream, ended
     double exposed_ns = 0;  // exposed wait
   };
   std::vector<InCollective> collectives;  // by collective of the join

@@ -41,10 +41,11 @@ TEST(WindowTimesTest, ARankWaitsWhereNothingElseRuns) {
   Program late = early;
   late[0].us = 1100;
   const Timed timed = TimesOf(Programs{early, late});
-  // The collective waits for 1000 us, and gelu runs for 200 of them.
+  // The collective waits for 1000 us, and gelu runs for 200 us. Without the other rank the transfer
+  // would be over before gelu is.
   EXPECT_NEAR(timed.times[0].wait_ns / 1000, 1000, 2);
-  EXPECT_NEAR(Us(timed.times[0], Spent::kWaiting), 800, 2);
-  EXPECT_NEAR(Us(timed.times[0], Spent::kTransfer), 50, 2);
+  EXPECT_NEAR(Us(timed.times[0], Spent::kWaiting), 850, 2);
+  EXPECT_NEAR(Us(timed.times[0], Spent::kTransfer), 0, 2);
   EXPECT_NEAR(Us(timed.times[0], Spent::kKernels), 310, 2);
   EXPECT_EQ(timed.times[1][Spent::kWaiting], 0);
   EXPECT_EQ(timed.times[1].wait_ns, 0);
@@ -63,7 +64,23 @@ TEST(WindowTimesTest, AHostThatLaunchesLateIsNoWaiting) {
   late[0].us = 1100;
   const Timed timed = TimesOf(Programs{host, late});
   EXPECT_NEAR(Us(timed.times[0], Spent::kLaunch), 500 - 100, 20);
-  EXPECT_NEAR(Us(timed.times[0], Spent::kWaiting), 600, 25);
+  EXPECT_NEAR(Us(timed.times[0], Spent::kWaiting), 1105 + 50 - 520, 5);
+}
+
+// The second bucket comes behind the first one, and both behind the other rank's. Alone, this rank
+// would only have to let the second one pass.
+TEST(WindowTimesTest, ATransferThatAnotherRankDelaysIsWaiting) {
+  const Program early = {{Op::kKernel, 100, "gemm"},
+                         {Op::kCollective, 50, "AllReduce"},
+                         {Op::kKernel, 100, "gelu"},
+                         {Op::kCollective, 50, "AllReduce"},
+                         {Op::kWait},
+                         {Op::kKernel, 10, "adam"}};
+  Program late = early;
+  late[0].us = 300;
+  const Timed timed = TimesOf(Programs{early, late});
+  EXPECT_NEAR(Us(timed.times[0], Spent::kTransfer), 50, 3);
+  EXPECT_NEAR(Us(timed.times[0], Spent::kWaiting), 200, 3);
 }
 
 TEST(WindowTimesTest, TheTimeBeforeTheBatchIsTheLoaders) {
