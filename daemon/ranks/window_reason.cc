@@ -209,6 +209,10 @@ class ReasonFinder {
                           : "no window has this rank and a peer of it";
       return verdict_;
     }
+    // Against its own earlier iterations longer sequences say nothing of the rank.
+    if (question_.peers.empty()) {
+      difference_.mean.part_ns[static_cast<size_t>(WorkPart::kLengths)] = 0;
+    }
     verdict_.excess_ns = difference_.mean.total_ns();
     verdict_.error_ns = difference_.total_error_ns;
     const WorkPart part = LargestPart();
@@ -397,7 +401,7 @@ class ReasonFinder {
   const RankQuestion& question_;
   const Comparisons comparisons_;
   const KernelReference reference_;
-  const MeanDifference difference_;
+  MeanDifference difference_;
   const SlowKernels kernels_;
   ReasonVerdict verdict_;
 };

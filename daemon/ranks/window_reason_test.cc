@@ -144,5 +144,29 @@ TEST(WindowReasonTest, AStageIsComparedWithItsOwnEarlierWindows) {
             "no other rank does the same work, and no earlier window is there");
 }
 
+TEST(WindowReasonTest, LongerSequencesThanEarlierAreNoReason) {
+  const auto windows_of = [](int64_t more, uint64_t seed) {
+    RankJob job(2);
+    job.noise = 0.02;
+    job.seed = seed;
+    job.idle_between = true;
+    std::vector<Programs> programs;
+    std::vector<std::vector<int64_t>> lengths;
+    for (const int64_t length : {80, 95, 100, 120, 140}) {
+      programs.emplace_back(2, DataParallel({.length = length + more}));
+      lengths.emplace_back(2, length + more);
+    }
+    const SimulatedRun run = job.Run(programs, lengths);
+    std::vector<IterationProfiles> iterations;
+    for (size_t i = 0; i < programs.size(); ++i) {
+      const std::vector<RankWindow> windows = run.Windows(i);
+      iterations.push_back(ProfilesOf(windows, JoinWindows(windows)));
+    }
+    return iterations;
+  };
+  const std::vector<IterationProfiles> earlier = windows_of(0, 1), now = windows_of(15, 2);
+  EXPECT_EQ(FindReason({1, {}, now, earlier}).reason, Reason::kUnknown);
+}
+
 }  // namespace
 }  // namespace seqpoint::ranks
