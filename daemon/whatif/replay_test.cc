@@ -423,6 +423,29 @@ TEST(ReplayTest, ACollectiveEndsOnAllRanksWhenTheLastOneHasComeAndTheDataAreTher
   EXPECT_NEAR(static_cast<double>(timeline.ranks[0].gpu_end_ns[1]), 140'000, 1000);
 }
 
+// Collectives start when gradients are there, long after their launches: that is not how long a
+// launch takes to reach the GPU.
+TEST(ReplayTest, ACollectiveThatWaitsForGradientsTellsNoLatency) {
+  TestTrace t;
+  for (int i = 0; i < 8; ++i) {
+    t.Into(0).Launch(10 * i, 10 * i + 3, "gemm", 5 + 101 * i, 105 + 101 * i);
+    if (i % 2 == 0) continue;
+    const uint64_t record =
+        t.Api(10 * i + 4, 10 * i + 5, "cudaEventRecord", CallKind::kEventRecord);
+    const uint64_t wait =
+        t.Api(10 * i + 5, 10 * i + 6, "cudaStreamWaitEvent", CallKind::kStreamWait);
+    t.Wait(wait, record, 1, 0);
+    t.Into(1).Api(10 * i + 6, 10 * i + 9, "cudaLaunchKernel", CallKind::kLaunch);
+    t.Run("ncclAllReduce", 106 + 101 * i, 126 + 101 * i, WorkKind::kCollective);
+  }
+  Graph graph = t.Graph();
+  EXPECT_NEAR(EndUs(graph), 833, 2);
+  for (GpuTask& task : graph.gpu) {
+    if (task.kind == WorkKind::kKernel) task.duration_ns /= 2;
+  }
+  EXPECT_NEAR(EndUs(graph), 433, 2);
+}
+
 TEST(ReplayTest, ACollectiveThatARankNeverReachesIsSaidNotWaitedForInVain) {
   Graph one = Rank(30, "one");
   Graph other = Rank(80, "other");
