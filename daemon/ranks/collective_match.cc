@@ -49,14 +49,26 @@ int64_t UnionNs(absl::Span<const Collective> collectives) {
   return sum;
 }
 
+// From the first start to the last end.
+int64_t SpanNs(absl::Span<const Collective> collectives) {
+  int64_t start = std::numeric_limits<int64_t>::max(), end = std::numeric_limits<int64_t>::min();
+  for (const Collective& c : collectives) {
+    start = std::min(start, c.start_ns);
+    end = std::max(end, c.end_ns);
+  }
+  return collectives.empty() ? 0 : end - start;
+}
+
 RankPart PartOf(const RankIteration& report) {
   RankPart part = {.rank = report.rank,
                    .lengths = report.lengths,
                    .distorted = report.distorted,
                    .duration_ns = report.duration_ns,
                    .collective_ns = UnionNs(report.collectives)};
-  if (part.duration_ns > 0)
+  if (part.duration_ns > 0) {
     part.exclusive_ns = std::max<int64_t>(part.duration_ns - part.collective_ns, 0);
+    part.outside_ns = std::max<int64_t>(part.duration_ns - SpanNs(report.collectives), 0);
+  }
   for (const Collective& c : report.collectives)
     part.signature += Mix(uint64_t{c.kind} << 1 | uint64_t{c.is_transfer()});
   return part;
@@ -134,14 +146,15 @@ void JoinOperation(absl::Span<const Entry> ran, std::vector<RankPart>& parts, Tr
   }
   const auto shorter = [](const Entry& a, const Entry& b) { return a.duration_ns < b.duration_ns; };
   const Entry& shortest = *std::min_element(ran.begin(), ran.end(), shorter);
-  int64_t equal = 0;
+  int64_t delay_ns = std::numeric_limits<int64_t>::max();
   for (const Entry& entry : ran) {
     const int64_t wait_ns = entry.duration_ns - shortest.duration_ns;
     ++parts[entry.part].matched;
     parts[entry.part].wait_ns += wait_ns;
-    equal += wait_ns == 0;
+    if (&entry != &shortest) delay_ns = std::min(delay_ns, wait_ns);
   }
-  if (equal == 1) ++parts[shortest.part].last;
+  parts[shortest.part].delay_ns += delay_ns;
+  parts[shortest.part].last += delay_ns > 0;
   ++sum.count;
   sum.transfer_ns += shortest.duration_ns;
 }

@@ -31,10 +31,14 @@ struct RankPart {
   // larger than that, but still smallest on the rank that the others wait for. Where ranks are not
   // seen, it is at most too small.
   int64_t wait_ns = 0;
-  int32_t matched = 0;    // collectives that another rank reported, too
-  int32_t last = 0;       // matched ones in which it alone arrived last
-  int32_t unmatched = 0;  // collectives that no other rank reported, or that do not fit theirs
-  int32_t missed = 0;     // collectives of its communicators that only others reported
+  // By how much these collectives would have ended earlier if this rank had never been the last:
+  // what the others waited for it alone.
+  int64_t delay_ns = 0;
+  int64_t outside_ns = 0;  // before the first and after the last collective; 0: duration not known
+  int32_t matched = 0;     // collectives that another rank reported, too
+  int32_t last = 0;        // matched ones in which it alone arrived last
+  int32_t unmatched = 0;   // collectives that no other rank reported, or that do not fit theirs
+  int32_t missed = 0;      // collectives of its communicators that only others reported
   // Equal for ranks that ran equally many collectives and transfers of equal kinds.
   uint64_t signature = 0;
 };

@@ -22,6 +22,8 @@ std::string_view DoubtText(Doubt doubt) {
       return "most of its collectives have no match on another rank";
     case Doubt::kNoLengths:
       return "the lengths of the ranks' iterations are not known";
+    case Doubt::kNoBaseline:
+      return "it was so from the start, and no earlier iteration shows the difference";
   }
   return "";
 }

@@ -26,6 +26,7 @@ enum class Doubt : uint8_t {
   kHidden,          // collectives overlap with work, which hides how much of it is slow
   kRecordsMissing,  // most collectives of the rank have no match on another rank
   kNoLengths,       // the ranks' lengths are not known
+  kNoBaseline,      // it was so from the start: no earlier iteration shows the difference
 };
 // "too few iterations were observed so far": follows "not known, because".
 std::string_view DoubtText(Doubt doubt);

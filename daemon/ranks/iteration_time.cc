@@ -1,0 +1,88 @@
+#include "daemon/ranks/iteration_time.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace seqpoint::ranks {
+namespace {
+
+constexpr double kLearn = 16;       // iterations
+constexpr double kNormal95 = 1.96;  // deviations
+// An iteration that is longer by more is a stall.
+constexpr double kStall = 0.5;
+// Losses below this are not worth a change of the sampler.
+constexpr double kFound = 0.01;
+
+}  // namespace
+
+void TimeExcess::Add(double time, double expected) {
+  count += 1;
+  time_ns += time;
+  expected_ns += expected;
+  const double relative = time / expected - 1;
+  squares += relative * relative;
+}
+
+Range TimeExcess::Share(double baseline) const {
+  if (count < 1) return {};
+  const double mean = time_ns / expected_ns - 1;
+  const double variance = std::max(0.0, squares / count - mean * mean);
+  const double error = kNormal95 * std::sqrt(variance / count + baseline * baseline);
+  const auto share = [](double excess) { return excess / (1 + excess); };
+  return {share(mean), share(mean - error), share(mean + error)};
+}
+
+void IterationTime::Add(double time_ns, const Lengths& longest, const std::vector<Lengths>& ranks,
+                        bool slow) {
+  ++iterations_;
+  const bool known = std::all_of(ranks.begin(), ranks.end(), [](const Lengths& lengths) {
+    return lengths[0] > 0 || lengths[1] > 0;
+  });
+  const double expected = Expect(longest);
+  if (known && !ranks.empty()) {
+    ++known_;
+    const LengthTerms of_longest = TermsOf(longest);
+    LengthTerms mean = {};
+    for (const Lengths& lengths : ranks) {
+      const LengthTerms terms = TermsOf(lengths);
+      for (size_t i = 0; i < terms.size(); ++i)
+        mean[i] += terms[i] / static_cast<double>(ranks.size());
+    }
+    for (size_t i = 0; i < mean.size(); ++i) {
+      longest_[i] += of_longest[i];
+      mean_[i] += mean[i];
+    }
+    if (expected > 0) losses_.Add(1 - model_.Expect(mean) / expected);
+  }
+  if (slow) return;
+  if (expected > 0) residual_.Add(std::clamp(time_ns / expected - 1, -kStall, kStall));
+  WorkSums sums;
+  sums.Add(longest, time_ns);
+  model_.Learn(sums);
+}
+
+double IterationTime::Expect(const Lengths& longest) const {
+  return model_.count() >= kLearn ? model_.Expect(longest) : 0;
+}
+
+double IterationTime::Error() const {
+  return std::sqrt(residual_.Variance() / std::max(residual_.count, 1.0));
+}
+
+Imbalance IterationTime::imbalance() const {
+  Imbalance result = {.iterations = known_};
+  if (known_ * 2 < iterations_) result.doubt = Doubt::kNoLengths;
+  if (known_ * 2 < iterations_ || losses_.count < kLearn) return result;
+  LengthTerms mean = mean_, longest = longest_;
+  for (double& term : mean) term /= static_cast<double>(known_);
+  for (double& term : longest) term /= static_cast<double>(known_);
+  const double loss = 1 - model_.Expect(mean) / model_.Expect(longest);
+  const double error =
+      kNormal95 * std::sqrt(losses_.Variance() / losses_.count + Error() * Error());
+  result.doubt = Doubt::kNone;
+  result.loss = {loss, std::max(loss - error, 0.0), loss + error};
+  result.found = result.loss.low > kFound;
+  return result;
+}
+
+}  // namespace seqpoint::ranks

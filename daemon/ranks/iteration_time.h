@@ -1,0 +1,65 @@
+// IterationTime: what the job's iterations take at equal lengths, what a slow rank adds to that,
+// and what is lost because lengths differ over ranks.
+//
+// An iteration takes as long as the rank with the longest lengths needs: its time is fitted on
+// those (WorkModel), from iterations in which no rank and no link was slow.
+//
+// Threading, ownership: values. Units: ns, shares of the run's time.
+#ifndef SEQPOINT_DAEMON_RANKS_ITERATION_TIME_H_
+#define SEQPOINT_DAEMON_RANKS_ITERATION_TIME_H_
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "daemon/base/statistics.h"
+#include "daemon/ranks/verdict.h"
+#include "daemon/ranks/work_model.h"
+
+namespace seqpoint::ranks {
+
+// How much longer than expected some iterations were.
+struct TimeExcess {
+  double count = 0, time_ns = 0, expected_ns = 0, squares = 0;  // of single excesses, relative
+
+  void Add(double time, double expected);
+  // A share of `time_ns`; `baseline`: the relative error of what was expected.
+  Range Share(double baseline) const;
+
+  template <typename Archive>
+  void Visit(Archive& archive) {
+    archive(count, time_ns, expected_ns, squares);
+  }
+};
+
+class IterationTime {
+ public:
+  // `ranks`: the lengths of peers; `longest`: those of the rank that is expected to work longest.
+  // `slow`: a rank or link is slow, or under suspicion.
+  void Add(double time_ns, const Lengths& longest, const std::vector<Lengths>& ranks, bool slow);
+
+  // 0: not known yet.
+  double Expect(const Lengths& longest) const;
+  // Standard error of what is expected, relative.
+  double Error() const;
+
+  Imbalance imbalance() const;
+
+  template <typename Archive>
+  void Visit(Archive& archive) {
+    archive(model_, longest_, mean_, iterations_, known_, residual_.count, residual_.sum,
+            residual_.squares, losses_.count, losses_.sum, losses_.squares);
+  }
+
+ private:
+  WorkModel model_;
+  LengthTerms longest_ = {},
+              mean_ = {};  // sums over iterations: of the longest, and of all ranks' mean
+  int64_t iterations_ = 0, known_ = 0;  // known_: with lengths
+  Moments residual_;                    // relative
+  Moments losses_;                      // of single iterations
+};
+
+}  // namespace seqpoint::ranks
+
+#endif  // SEQPOINT_DAEMON_RANKS_ITERATION_TIME_H_

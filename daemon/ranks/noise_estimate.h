@@ -1,0 +1,53 @@
+// NoiseEstimate: how far standardised values of ranks scatter while nothing changes, and how heavy
+// their tails are.
+//
+// It looks at differences of consecutive values of one rank, so that a rank that is slow for good
+// counts once, when it becomes slow. Deviation: median of absolute differences. Values that follow
+// each other closely (a clock that wanders) would deceive the tests: differences of values that are
+// two apart tell how much, and the deviation grows by it.
+//
+// Threading, ownership: values. Memory: kWindow differences.
+#ifndef SEQPOINT_DAEMON_RANKS_NOISE_ESTIMATE_H_
+#define SEQPOINT_DAEMON_RANKS_NOISE_ESTIMATE_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "daemon/ranks/sequential_test.h"
+
+namespace seqpoint::ranks {
+
+class NoiseEstimate {
+ public:
+  // The next value of the rank (or of anything else that has values of its own).
+  void Add(int32_t rank, double value);
+
+  // Of one value; 0 without any.
+  double deviation() const { return deviation_; }
+  // For SequentialTest, of values that were divided by deviation().
+  const Penalties& penalties() const { return penalties_; }
+
+  template <typename Archive>
+  void Visit(Archive& archive) {
+    archive(last_, window_, squares_, added_, deviation_, penalties_);
+  }
+
+  static constexpr size_t kWindow = 512;
+
+ private:
+  void Refresh();
+
+  std::map<int32_t, std::pair<double, double>> last_;  // of each rank, the last two values
+  std::vector<double> window_;                         // differences / sqrt(2), the newest kWindow
+  std::vector<double> squares_;                        // the same of values that are two apart
+  uint64_t added_ = 0;
+  double deviation_ = 0;
+  Penalties penalties_ = {};
+};
+
+}  // namespace seqpoint::ranks
+
+#endif  // SEQPOINT_DAEMON_RANKS_NOISE_ESTIMATE_H_

@@ -1,0 +1,29 @@
+#include "daemon/ranks/sequential_test.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace seqpoint::ranks {
+
+double Threshold(double tests, double values, double false_alarms) {
+  return std::log(static_cast<double>(kSlopes.size()) * std::max(tests, 1.0) * values /
+                  false_alarms);
+}
+
+void SequentialTest::Add(int64_t number, double z, const Penalties& penalties) {
+  z = std::clamp(z, -kClip, kClip);
+  for (size_t i = 0; i < kSlopes.size(); ++i) {
+    if (sums_[i] <= 0) onsets_[i] = number;
+    sums_[i] = std::max(0.0, sums_[i] + kSlopes[i] * z - penalties[i]);
+  }
+}
+
+bool SequentialTest::quiet() const {
+  return std::all_of(sums_.begin(), sums_.end(), [](double sum) { return sum <= 0; });
+}
+
+size_t SequentialTest::Largest() const {
+  return static_cast<size_t>(std::max_element(sums_.begin(), sums_.end()) - sums_.begin());
+}
+
+}  // namespace seqpoint::ranks

@@ -1,0 +1,65 @@
+// SequentialTest: whether the mean of a stream of values has risen, and since when.
+//
+// The values are standardised: under "nothing has risen" their mean is at most 0 and their
+// deviation
+// 1. A bank of CUSUMs (Page, Biometrika 1954), one for each of kSlopes, sums up log likelihood
+// ratios slope * z - penalty(slope), and starts again where the sum is negative. The penalty is the
+// logarithm of the mean of exp(slope * z) that NoiseEstimate sees on the job itself, so that each
+// ratio has a mean of at most 1. exp(CUSUM) is then at most the sum over all starts of a martingale
+// of mean 1 (Shiryaev-Roberts), and Doob's inequality gives, for each slope,
+//
+//   P(a CUSUM reaches h within n values) <= n * exp(-h)
+//
+// whatever the distribution: Threshold() follows from that. A bank is as fast as a test that knows
+// the size of the effect, within a few values, and needs no window of values.
+//
+// Threading, ownership: values.
+#ifndef SEQPOINT_DAEMON_RANKS_SEQUENTIAL_TEST_H_
+#define SEQPOINT_DAEMON_RANKS_SEQUENTIAL_TEST_H_
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include "daemon/ranks/archive.h"
+
+namespace seqpoint::ranks {
+
+// Shifts, in deviations, for which one of the CUSUMs is the fastest test.
+inline constexpr std::array<double, 5> kSlopes = {0.25, 0.5, 1, 1.5, 2};
+using Penalties = std::array<double, kSlopes.size()>;
+
+// A value beyond that many deviations counts as that many: stalls are no evidence of more.
+inline constexpr double kClip = 4;
+
+// A threshold that `tests` tests reach within `values` values each with a probability of at most
+// `false_alarms`, if nothing has risen.
+double Threshold(double tests, double values, double false_alarms);
+
+class SequentialTest {
+ public:
+  void Add(int64_t number, double z, const Penalties& penalties);
+  void Reset() { *this = SequentialTest(); }
+
+  // The largest CUSUM.
+  double evidence() const { return sums_[Largest()]; }
+  // The number of the first value after the last start of the largest CUSUM.
+  int64_t onset() const { return onsets_[Largest()]; }
+  // No CUSUM holds evidence: what came so far is from before a rise, if there is one.
+  bool quiet() const;
+
+  template <typename Archive>
+  void Visit(Archive& archive) {
+    archive(sums_, onsets_);
+  }
+
+ private:
+  size_t Largest() const;
+
+  std::array<double, kSlopes.size()> sums_ = {};
+  std::array<int64_t, kSlopes.size()> onsets_ = {};
+};
+
+}  // namespace seqpoint::ranks
+
+#endif  // SEQPOINT_DAEMON_RANKS_SEQUENTIAL_TEST_H_

@@ -1,0 +1,85 @@
+#include "daemon/ranks/straggler_test.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace seqpoint::ranks {
+namespace {
+
+// As a share of a rank's work; in deviations of one iteration.
+constexpr double kTolerance = 0.01, kNoiseTolerance = 0.5;
+// Evidence that is worth looking at every iteration: ln 20, which one iteration of twenty ranks'
+// reaches by chance.
+constexpr double kSuspicion = 3;
+// Iterations after an alarm that measure its size, each one.
+constexpr double kSizeCount = 16;
+constexpr double kSizeMemory = 512;
+
+double Tolerance(const Evidence& evidence) {
+  return std::max(kTolerance, kNoiseTolerance * evidence.deviation);
+}
+
+}  // namespace
+
+void ExcessMean::Add(const Evidence& evidence) {
+  if (!(evidence.deviation > 0)) return;
+  count = std::min(count + 1, kSizeMemory);
+  const double limit = count > 4 ? kClip * evidence.deviation : 1e9;
+  mean += std::clamp(evidence.excess - mean, -limit, limit) / count;
+  deviation += (evidence.deviation - deviation) / count;
+}
+
+StragglerTest::Event StragglerTest::Add(int64_t number, const EvidencePair& evidence,
+                                        const std::array<Penalties, 2>& penalties,
+                                        double threshold) {
+  if (first_ < 0) first_ = number;
+  recent_[recent_count_++ % recent_.size()] = {number, evidence};
+  if (slow_) {
+    for (size_t i = 0; i < excess_.size(); ++i)
+      if (fall_.quiet() || excess_[i].count < kSizeCount) excess_[i].Add(evidence[i]);
+    const Evidence& shown = evidence[part_];
+    if (!(shown.deviation > 0)) return Event::kNone;
+    fall_.Add(number, (excess_[part_].mean / 2 - shown.excess) / shown.deviation, penalties[part_]);
+    if (fall_.evidence() < threshold) return Event::kNone;
+    since_ = fall_.onset();
+    slow_ = false;
+    for (SequentialTest& rise : rises_) rise.Reset();
+    return Event::kRecovered;
+  }
+  for (size_t i = 0; i < rises_.size(); ++i) {
+    if (!(evidence[i].deviation > 0)) continue;
+    const double z = (evidence[i].excess - Tolerance(evidence[i])) / evidence[i].deviation;
+    rises_[i].Add(number, z, penalties[i]);
+    if (rises_[i].evidence() < threshold) continue;
+    Begin(i);
+    return Event::kBecameSlow;
+  }
+  return Event::kNone;
+}
+
+void StragglerTest::Begin(size_t part) {
+  slow_ = true;
+  part_ = part;
+  since_ = rises_[part].onset();
+  from_start_ = since_ <= first_;
+  fall_.Reset();
+  excess_ = {};
+  for (const Value& value : recent_)
+    for (size_t i = 0; i < excess_.size(); ++i)
+      if (value.number >= since_) excess_[i].Add(value.evidence[i]);
+}
+
+RankScores::Finding StragglerTest::finding() const {
+  if (slow_) return RankScores::Finding::kSlow;
+  const bool quiet = std::all_of(rises_.begin(), rises_.end(),
+                                 [](const SequentialTest& rise) { return rise.quiet(); });
+  return quiet ? RankScores::Finding::kOrdinary : RankScores::Finding::kSuspicious;
+}
+
+bool StragglerTest::wants_more() const {
+  if (slow_) return fall_.evidence() > kSuspicion || excess_[part_].count < kSizeCount;
+  return std::any_of(rises_.begin(), rises_.end(),
+                     [](const SequentialTest& rise) { return rise.evidence() > kSuspicion; });
+}
+
+}  // namespace seqpoint::ranks

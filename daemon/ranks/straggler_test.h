@@ -1,0 +1,91 @@
+// StragglerTest: when one rank becomes slow and when it recovers, by its scores.
+//
+// Two parts of the rank's time are tested (RankScores::Part), each by a SequentialTest of
+// (excess - tolerance) / deviation. The tolerance is 1 % of the rank's work, because chips of one
+// model differ by as much, and at least half a deviation: less than that is lost in what the
+// slowest rank of an iteration costs by chance. A slow rank has recovered when a test of
+// (half its excess - excess) / deviation says so.
+//
+// Threading, ownership: values.
+#ifndef SEQPOINT_DAEMON_RANKS_STRAGGLER_TEST_H_
+#define SEQPOINT_DAEMON_RANKS_STRAGGLER_TEST_H_
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "daemon/ranks/rank_scores.h"
+#include "daemon/ranks/sequential_test.h"
+
+namespace seqpoint::ranks {
+
+// What is tested of a rank in an iteration: [0] its exclusive time, [1] its time outside.
+struct Evidence {
+  double excess = 0;     // as a share of the rank's work
+  double deviation = 0;  // 0: not known, and no evidence
+};
+using EvidencePair = std::array<Evidence, 2>;
+
+// The mean excess of one part over an episode.
+struct ExcessMean {
+  double count = 0, mean = 0, deviation = 0;  // of one value
+
+  void Add(const Evidence& evidence);
+
+  template <typename Archive>
+  void Visit(Archive& archive) {
+    archive(count, mean, deviation);
+  }
+};
+
+class StragglerTest {
+ public:
+  enum class Event { kNone, kBecameSlow, kRecovered };
+
+  // `penalties`: of both parts.
+  Event Add(int64_t number, const EvidencePair& evidence, const std::array<Penalties, 2>& penalties,
+            double threshold);
+
+  RankScores::Finding finding() const;
+  // The rank is slow since, or it was slow until before, this iteration; after an event.
+  int64_t since() const { return since_; }
+  // It was slow in the first iteration that was tested.
+  bool from_start() const { return from_start_; }
+  const std::array<ExcessMean, 2>& excess() const { return excess_; }
+  // The part that shows it.
+  size_t part() const { return part_; }
+  // More iterations would tell soon: something may have begun or ended, or its size is not known.
+  bool wants_more() const;
+
+  template <typename Archive>
+  void Visit(Archive& archive) {
+    archive(first_, rises_, fall_, slow_, from_start_, part_, since_, excess_, recent_);
+  }
+
+ private:
+  struct Value {
+    int64_t number = -1;
+    EvidencePair evidence;
+    template <typename Archive>
+    void Visit(Archive& archive) {
+      for (Evidence& part : evidence) archive(part.excess, part.deviation);
+      archive(number);
+    }
+  };
+  void Begin(size_t part);
+
+  int64_t first_ = -1;  // iteration that was tested
+  std::array<SequentialTest, 2> rises_;
+  SequentialTest fall_;
+  bool slow_ = false, from_start_ = false;
+  size_t part_ = 0;
+  int64_t since_ = -1;
+  std::array<ExcessMean, 2> excess_;
+  std::array<Value, 16> recent_;  // a ring by count of values; the first estimate after an alarm
+  size_t recent_count_ = 0;
+};
+
+}  // namespace seqpoint::ranks
+
+#endif  // SEQPOINT_DAEMON_RANKS_STRAGGLER_TEST_H_

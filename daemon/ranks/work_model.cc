@@ -1,0 +1,79 @@
+#include "daemon/ranks/work_model.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "daemon/base/linear_solver.h"
+
+namespace seqpoint::ranks {
+namespace {
+
+constexpr size_t kTerms = WorkSums::kTerms;
+// The terms are of the order of 1 for usual lengths, so that they can share one ridge.
+constexpr double kUnit = 1024;
+// Relative: terms that the data do not tell apart stay finite.
+constexpr double kRidge = 1e-9;
+// So many iterations are remembered; older ones fade.
+constexpr double kMemory = 4096;
+
+}  // namespace
+
+LengthTerms TermsOf(const Lengths& lengths) {
+  const double a = static_cast<double>(lengths[0]) / kUnit;
+  const double b = static_cast<double>(lengths[1]) / kUnit;
+  return {1, a, a * a, b, b * b, a * b};
+}
+
+void WorkSums::Add(const Lengths& lengths, double time_ns) {
+  if (!(time_ns > 0)) return;
+  const LengthTerms terms = TermsOf(lengths);
+  // Times in ms, as terms of the order of 1.
+  const double weight = 1e6 / time_ns;
+  for (size_t i = 0; i < kTerms; ++i) {
+    targets[i] += terms[i] * weight;
+    for (size_t j = 0; j < kTerms; ++j)
+      products[i * kTerms + j] += terms[i] * terms[j] * weight * weight;
+  }
+  count += 1;
+}
+
+void WorkSums::Add(const WorkSums& other) {
+  for (size_t i = 0; i < products.size(); ++i) products[i] += other.products[i];
+  for (size_t i = 0; i < targets.size(); ++i) targets[i] += other.targets[i];
+  count += other.count;
+}
+
+void WorkModel::Learn(const WorkSums& sums) {
+  if (sums_.count + sums.count > kMemory) {
+    const double keep = kMemory / (sums_.count + sums.count);
+    for (double& product : sums_.products) product *= keep;
+    for (double& target : sums_.targets) target *= keep;
+    sums_.count *= keep;
+  }
+  sums_.Add(sums);
+  // A sixteenth more data moves the fit by less than its error.
+  if (sums_.count >= fitted_at_ * 17 / 16 || sums_.count >= kMemory / 2) Fit();
+}
+
+void WorkModel::Fit() {
+  std::vector<double> matrix(sums_.products.begin(), sums_.products.end());
+  LengthTerms weights = sums_.targets;
+  for (size_t i = 0; i < kTerms; ++i) {
+    double& diagonal = matrix[i * kTerms + i];
+    diagonal = diagonal > 0 ? diagonal * (1 + kRidge) : 1;  // 0: no iteration has such a length
+  }
+  if (!Cholesky(matrix, kTerms)) return;
+  SolveLower(matrix, kTerms, weights.data());
+  SolveUpper(matrix, kTerms, weights.data());
+  weights_ = weights;
+  fitted_at_ = sums_.count;
+}
+
+double WorkModel::Expect(const LengthTerms& terms) const {
+  double ms = 0;
+  for (size_t i = 0; i < kTerms; ++i) ms += terms[i] * weights_[i];
+  const double mean_ms = sums_.targets[0] > 0 ? sums_.count / sums_.targets[0] : 0;
+  return ms > mean_ms / 10 ? ms * 1e6 : 0;
+}
+
+}  // namespace seqpoint::ranks

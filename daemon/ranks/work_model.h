@@ -1,0 +1,65 @@
+// WorkModel: the time that one iteration's lengths explain, fitted on the job itself.
+//
+// A quadratic in both lengths, by least squares of the relative deviation: the sum of
+// (1 - model / time)² is smallest. An iteration that is much too long (a stall) deviates by 1 at
+// most, so it needs no outlier filter.
+//
+// Threading, ownership: values. Units: ns.
+#ifndef SEQPOINT_DAEMON_RANKS_WORK_MODEL_H_
+#define SEQPOINT_DAEMON_RANKS_WORK_MODEL_H_
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <tuple>
+
+namespace seqpoint::ranks {
+
+using Lengths = std::array<int64_t, 2>;
+
+// 1, a, a², b, b², ab of both lengths.
+using LengthTerms = std::array<double, 6>;
+LengthTerms TermsOf(const Lengths& lengths);
+
+// What a fit needs of a set of times. Sums can be added up: those of iterations that may turn out
+// to be slow wait until it is known that they are not.
+struct WorkSums {
+  static constexpr size_t kTerms = std::tuple_size_v<LengthTerms>;
+  std::array<double, kTerms* kTerms> products = {};
+  LengthTerms targets = {};
+  double count = 0;
+
+  void Add(const Lengths& lengths, double time_ns);
+  void Add(const WorkSums& other);
+
+  template <typename Archive>
+  void Visit(Archive& archive) {
+    archive(products, targets, count);
+  }
+};
+
+class WorkModel {
+ public:
+  void Learn(const WorkSums& sums);
+  // ns; 0 before anything was learned, and where the fit says less than a tenth of the mean.
+  double Expect(const Lengths& lengths) const { return Expect(TermsOf(lengths)); }
+  // The same of a mean over iterations, by the means of their terms.
+  double Expect(const LengthTerms& terms) const;
+  double count() const { return sums_.count; }
+
+  template <typename Archive>
+  void Visit(Archive& archive) {
+    archive(sums_, weights_, fitted_at_);
+  }
+
+ private:
+  void Fit();
+
+  WorkSums sums_;
+  LengthTerms weights_ = {};
+  double fitted_at_ = 0;  // count
+};
+
+}  // namespace seqpoint::ranks
+
+#endif  // SEQPOINT_DAEMON_RANKS_WORK_MODEL_H_
