@@ -57,6 +57,7 @@ class IterationJoin {
   std::vector<JoinedIteration> Take();
 
   const JoinLosses& losses() const { return losses_; }
+  void SetLosses(const JoinLosses& losses) { losses_ = losses; }
 
   static constexpr int64_t kPatience = 128;  // iterations, as StepBuilder
   static constexpr size_t kMostOpen = 128;

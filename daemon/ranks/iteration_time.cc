@@ -6,10 +6,9 @@
 namespace seqpoint::ranks {
 namespace {
 
-constexpr double kLearn = 16;       // iterations
-constexpr double kNormal95 = 1.96;  // deviations
+constexpr double kTimeCount = 16;  // iterations
 // An iteration that is longer by more is a stall.
-constexpr double kStall = 0.5;
+constexpr double kStallTime = 0.5;
 // Losses below this are not worth a change of the sampler.
 constexpr double kFound = 0.01;
 
@@ -55,14 +54,14 @@ void IterationTime::Add(double time_ns, const Lengths& longest, const std::vecto
     if (expected > 0) losses_.Add(1 - model_.Expect(mean) / expected);
   }
   if (slow) return;
-  if (expected > 0) residual_.Add(std::clamp(time_ns / expected - 1, -kStall, kStall));
+  if (expected > 0) residual_.Add(std::clamp(time_ns / expected - 1, -kStallTime, kStallTime));
   WorkSums sums;
   sums.Add(longest, time_ns);
   model_.Learn(sums);
 }
 
 double IterationTime::Expect(const Lengths& longest) const {
-  return model_.count() >= kLearn ? model_.Expect(longest) : 0;
+  return model_.count() >= kTimeCount ? model_.Expect(longest) : 0;
 }
 
 double IterationTime::Error() const {
@@ -72,13 +71,18 @@ double IterationTime::Error() const {
 Imbalance IterationTime::imbalance() const {
   Imbalance result = {.iterations = known_};
   if (known_ * 2 < iterations_) result.doubt = Doubt::kNoLengths;
-  if (known_ * 2 < iterations_ || losses_.count < kLearn) return result;
-  LengthTerms mean = mean_, longest = longest_;
+  if (known_ * 2 < iterations_ || losses_.count < kTimeCount) return result;
+  LengthTerms mean = mean_, longest = longest_, difference;
   for (double& term : mean) term /= static_cast<double>(known_);
   for (double& term : longest) term /= static_cast<double>(known_);
-  const double loss = 1 - model_.Expect(mean) / model_.Expect(longest);
-  const double error =
-      kNormal95 * std::sqrt(losses_.Variance() / losses_.count + Error() * Error());
+  const double balanced_ns = model_.Expect(mean), time_ns = model_.Expect(longest);
+  if (!(balanced_ns > 0 && time_ns > 0)) return result;
+  const double loss = 1 - balanced_ns / time_ns;
+  // Of the quotient, by the errors of the fit; and by the choice of iterations.
+  for (size_t i = 0; i < difference.size(); ++i)
+    difference[i] = mean[i] - balanced_ns / time_ns * longest[i];
+  const double fit = model_.Variance(difference) * residual_.Variance() / (time_ns * time_ns);
+  const double error = kNormal95 * std::sqrt(losses_.Variance() / losses_.count + fit);
   result.doubt = Doubt::kNone;
   result.loss = {loss, std::max(loss - error, 0.0), loss + error};
   result.found = result.loss.low > kFound;

@@ -18,6 +18,8 @@
 
 namespace seqpoint::ranks {
 
+inline constexpr double kNormal95 = 1.96;  // deviations of a 95 % interval
+
 // How much longer than expected some iterations were.
 struct TimeExcess {
   double count = 0, time_ns = 0, expected_ns = 0, squares = 0;  // of single excesses, relative

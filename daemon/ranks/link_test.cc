@@ -8,12 +8,9 @@ namespace seqpoint::ranks {
 namespace {
 
 // Iterations that make a baseline, and those that it remembers.
-constexpr double kLearn = 16, kMemory = 1024;
+constexpr double kBaseline = 16, kBaselineMemory = 1024;
 // Transfers that are slower by less are not called slow: they share links and memory with others.
-constexpr double kTolerance = 0.03, kNoiseTolerance = 0.5;
-constexpr double kSuspicion = 3, kSizeCount = 16;
-// As in RankMonitor, for all links.
-constexpr double kValues = 10000, kFalseAlarms = 0.005;
+constexpr double kLinkTolerance = 0.03;
 
 std::vector<int32_t> RanksOf(const Link& link, const JoinedIteration& iteration) {
   if (link.low >= 0) return {link.low, link.high};
@@ -50,7 +47,7 @@ bool LinkTest::Test(const Link& link, State& state, const JoinedIteration& itera
   for (const TransferPart* part : parts) {
     Baseline& baseline = state.kinds[part->kind];
     const double each = std::log(static_cast<double>(part->transfer_ns) / part->count);
-    if (baseline.count >= kLearn) {
+    if (baseline.count >= kBaseline) {
       seen_ns += static_cast<double>(part->transfer_ns);
       expected_ns += part->count * std::exp(baseline.mean);
     }
@@ -58,8 +55,8 @@ bool LinkTest::Test(const Link& link, State& state, const JoinedIteration& itera
   }
   const auto learn = [&] {
     for (const auto& [baseline, each] : news) {
-      baseline->count = std::min(baseline->count + 1, kMemory);
-      const double limit = baseline->count > kLearn ? 0.2 : 100;
+      baseline->count = std::min(baseline->count + 1, kBaselineMemory);
+      const double limit = baseline->count > kBaseline ? 0.2 : 100;
       baseline->mean += std::clamp(each - baseline->mean, -limit, limit) / baseline->count;
     }
   };
@@ -73,9 +70,9 @@ bool LinkTest::Test(const Link& link, State& state, const JoinedIteration& itera
     learn();
     return false;
   }
-  const double threshold = Threshold(static_cast<double>(links_.size()), kValues, kFalseAlarms);
+  const double threshold = Threshold(links_.size());
   if (!state.slow) {
-    const double tolerance = std::max(kTolerance, kNoiseTolerance * evidence.deviation);
+    const double tolerance = std::max(kLinkTolerance, kNoiseTolerance * evidence.deviation);
     state.rise.Add(iteration.number, (evidence.excess - tolerance) / evidence.deviation,
                    state.noise.penalties());
     if (state.rise.quiet()) learn();

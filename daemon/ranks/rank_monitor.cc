@@ -1,16 +1,13 @@
 #include "daemon/ranks/rank_monitor.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <map>
 #include <utility>
 
 #include "daemon/ranks/archive.h"
-#include "daemon/ranks/iteration_time.h"
 #include "daemon/ranks/link_test.h"
-#include "daemon/ranks/rank_scores.h"
-#include "daemon/ranks/roles.h"
+#include "daemon/ranks/rank_evidence.h"
 #include "daemon/ranks/straggler_test.h"
 
 namespace seqpoint::ranks {
@@ -18,26 +15,25 @@ namespace {
 
 // Of RankMonitorState::learned.
 constexpr int32_t kVersion = 1;
-// At most one false alarm about a rank in 200 jobs of 10,000 observed iterations; LinkTest adds as
-// many.
-constexpr double kValues = 10000, kFalseAlarms = 0.005;
 // From so many scores on, a rank without an alarm is even.
 constexpr int64_t kEnoughScores = 32;
 // Each of the first iterations is wanted, until all ranks have enough scores, and no longer than
 // that.
 constexpr int64_t kLongestLearning = 128;
-// Where the time outside of collectives is this share of a rank's exclusive time, it is a sample of
-// all its work: it stands for the whole. Smaller ones count in proportion.
-constexpr double kSample = 0.3;
+// Where collectives block, a rank's excess makes the iteration longer by nearly as much. Where the
+// iteration grows by less than this share of it, collectives hide a part of the work.
+constexpr double kBlocking = 0.4;
+// Episodes in turn that are more than chance.
+constexpr size_t kInTurn = 3;
 
 }  // namespace
 
 class RankMonitor::Impl {
  public:
-  void Process(const JoinedIteration& iteration);
-  void Close();
+  void Process(const JoinedIteration& joined);
   bool wants_every_iteration() const;
   RankMonitorState Save() const;
+  void Load(const RankMonitorState& state);
 
   IterationJoin join;
   Verdicts verdicts;
@@ -45,128 +41,66 @@ class RankMonitor::Impl {
 
   template <typename Archive>
   void Visit(Archive& archive) {
-    archive(roles_, exclusive_, outside_, tests_, scores_, links_, time_, costs_);
+    archive(evidence_, tests_, links_);
   }
 
  private:
-  RankVerdict& VerdictOf(int32_t rank);
-  std::map<int32_t, EvidencePair> Evidences(const JoinedIteration& iteration);
-  void TestRanks(const JoinedIteration& iteration);
-  void Note(RankVerdict& verdict, const StragglerTest& test, StragglerTest::Event event,
-            int64_t number);
-  void AddTime(const JoinedIteration& iteration);
-  void AddFigures(const JoinedIteration& iteration);
-  void Estimate(RankVerdict& verdict);
-  void Judge();
+  // The test of one rank.
+  struct Tested {
+    StragglerTest test;
+    int64_t scores = 0;
+    TimeExcess cost;  // of the episode that goes on
 
-  Roles roles_;
-  RankScores exclusive_{RankScores::Part::kExclusive}, outside_{RankScores::Part::kOutside};
-  std::map<int32_t, StragglerTest> tests_;  // by rank, as the next two
-  std::map<int32_t, int64_t> scores_;       // how many
-  std::map<int32_t, TimeExcess> costs_;     // of the episode that goes on
+    template <typename Archive>
+    void Visit(Archive& archive) {
+      archive(test, scores, cost);
+    }
+  };
+  RankVerdict& VerdictOf(int32_t rank);
+  void TestRanks(int64_t number, const RankEvidence::Iteration& iteration);
+  void Note(RankVerdict& verdict, Tested& tested, StragglerTest::Event event, int64_t number);
+  void AddFigures(const JoinedIteration& joined);
+  void Estimate(RankVerdict& verdict) const;
+  void Judge(RankVerdict& verdict);
+  void FindTurns();
+
+  RankEvidence evidence_;
+  std::map<int32_t, Tested> tests_;  // by rank
   LinkTest links_;
-  IterationTime time_;
 };
 
-void RankMonitor::Impl::Process(const JoinedIteration& iteration) {
+void RankMonitor::Impl::Process(const JoinedIteration& joined) {
   ++verdicts.observed;
-  if (verdicts.first < 0) verdicts.first = iteration.number;
-  verdicts.last = iteration.number;
-  roles_.Learn(iteration);
-  TestRanks(iteration);
-  if (links_.Add(iteration, verdicts.links)) ++changes;
-  AddTime(iteration);
-  AddFigures(iteration);
-  Judge();
+  if (verdicts.first < 0) verdicts.first = joined.number;
+  verdicts.last = joined.number;
+  AddFigures(joined);
+  const RankEvidence::Iteration iteration = evidence_.Add(joined);
+  TestRanks(joined.number, iteration);
+  changes += links_.Add(joined, verdicts.links);
+  bool slow = links_.slow() || links_.wants_more();
+  for (auto& [rank, tested] : tests_) {
+    slow |= tested.test.slow() || tested.test.wants_more();
+    if (tested.test.slow() && iteration.expected_ns > 0)
+      tested.cost.Add(iteration.time_ns, iteration.expected_ns);
+  }
+  evidence_.LearnTime(iteration, slow);
+  for (RankVerdict& verdict : verdicts.ranks) Judge(verdict);
+  FindTurns();
+  const bool found = verdicts.imbalance.found;
+  verdicts.imbalance = evidence_.time().imbalance();
+  changes += found != verdicts.imbalance.found;
 }
 
 RankVerdict& RankMonitor::Impl::VerdictOf(int32_t rank) {
   auto& ranks = verdicts.ranks;
-  auto at = std::lower_bound(ranks.begin(), ranks.end(), rank,
-                             [](const RankVerdict& v, int32_t r) { return v.rank < r; });
-  if (at == ranks.end() || at->rank != rank) {
-    at = ranks.insert(at, RankVerdict());
-    at->rank = rank;
-    at->doubt = Doubt::kTooFew;
-  }
-  return *at;
+  const auto at = std::lower_bound(ranks.begin(), ranks.end(), rank,
+                                   [](const RankVerdict& v, int32_t r) { return v.rank < r; });
+  if (at != ranks.end() && at->rank == rank) return *at;
+  return *ranks.insert(at, {.rank = rank, .doubt = Doubt::kTooFew});
 }
 
-std::map<int32_t, EvidencePair> RankMonitor::Impl::Evidences(const JoinedIteration& iteration) {
-  std::map<int32_t, EvidencePair> evidences;
-  for (const Score& score : exclusive_.Add(iteration, roles_))
-    evidences[score.rank][0] = {score.excess, score.deviation};
-  std::map<int32_t, Lengths> lengths;
-  for (const RankPart& part : iteration.ranks) lengths[part.rank] = part.lengths;
-  for (const Score& score : outside_.Add(iteration, roles_)) {
-    const int32_t role = roles_.RoleOf(score.rank);
-    const Lengths& of_rank = lengths[score.rank];
-    const double work = exclusive_.Expect(role, of_rank), outside = outside_.Expect(role, of_rank);
-    const double weight = work > 0 ? std::min(1.0, outside / work / kSample) : 0;
-    evidences[score.rank][1] = {score.excess * weight, score.deviation * weight};
-  }
-  return evidences;
-}
-
-void RankMonitor::Impl::TestRanks(const JoinedIteration& iteration) {
-  const std::map<int32_t, EvidencePair> evidences = Evidences(iteration);
-  const std::array<Penalties, 2> penalties = {exclusive_.penalties(), outside_.penalties()};
-  const double threshold =
-      Threshold(2.0 * static_cast<double>(verdicts.ranks.size()), kValues, kFalseAlarms);
-  for (const auto& [rank, evidence] : evidences) {
-    if (!(evidence[0].deviation > 0) && !(evidence[1].deviation > 0)) {
-      // Nothing can be said yet: what is ordinary is being learned.
-      exclusive_.Settle(rank, RankScores::Finding::kOrdinary);
-      outside_.Settle(rank, RankScores::Finding::kOrdinary);
-      continue;
-    }
-    ++scores_[rank];
-    StragglerTest& test = tests_[rank];
-    const auto event = test.Add(iteration.number, evidence, penalties, threshold);
-    if (event != StragglerTest::Event::kNone) Note(VerdictOf(rank), test, event, iteration.number);
-    exclusive_.Settle(rank, test.finding());
-    outside_.Settle(rank, test.finding());
-  }
-}
-
-void RankMonitor::Impl::Note(RankVerdict& verdict, const StragglerTest& test,
-                             StragglerTest::Event event, int64_t number) {
-  ++changes;
-  if (event == StragglerTest::Event::kRecovered) {
-    verdict.episodes.back().last = test.since() - 1;
-    return;
-  }
-  costs_[verdict.rank] = {};
-  ++verdict.episode_count;
-  if (verdict.episodes.size() >= RankVerdict::kMostEpisodes)
-    verdict.episodes.erase(verdict.episodes.begin());
-  verdict.episodes.push_back(
-      {.first = test.since(), .from_start = test.from_start(), .named = number});
-}
-
-void RankMonitor::Impl::AddTime(const JoinedIteration& iteration) {
-  double time_ns = 0, longest_ns = 0;
-  Lengths longest = {};
-  std::vector<Lengths> lengths;
-  bool slow = links_.wants_more() || links_.slow();
-  for (const RankPart& part : iteration.ranks) {
-    if (part.duration_ns <= 0 || part.distorted || part.missed > 0) return;
-    time_ns += static_cast<double>(part.duration_ns) / static_cast<double>(iteration.ranks.size());
-    const double expected = exclusive_.Expect(roles_.RoleOf(part.rank), part.lengths);
-    if (expected >= longest_ns) longest = part.lengths;
-    longest_ns = std::max(longest_ns, expected);
-    lengths.push_back(part.lengths);
-    slow |= tests_[part.rank].finding() != RankScores::Finding::kOrdinary;
-  }
-  const double expected = time_.Expect(longest);
-  for (auto& [rank, test] : tests_)
-    if (test.finding() == RankScores::Finding::kSlow && expected > 0)
-      costs_[rank].Add(time_ns, expected);
-  if (longest_ns > 0) time_.Add(time_ns, longest, lengths, slow);
-}
-
-void RankMonitor::Impl::AddFigures(const JoinedIteration& iteration) {
-  for (const RankPart& part : iteration.ranks) {
+void RankMonitor::Impl::AddFigures(const JoinedIteration& joined) {
+  for (const RankPart& part : joined.ranks) {
     RankVerdict& verdict = VerdictOf(part.rank);
     ++verdict.iterations;
     verdict.duration_ns += static_cast<double>(part.duration_ns);
@@ -177,49 +111,83 @@ void RankMonitor::Impl::AddFigures(const JoinedIteration& iteration) {
   }
 }
 
-// The size of an episode that goes on.
-void RankMonitor::Impl::Estimate(RankVerdict& verdict) {
-  Episode& episode = verdict.episodes.back();
-  const StragglerTest& test = tests_[verdict.rank];
-  const ExcessMean& excess = test.excess()[test.part()];
-  const double error = 1.96 * excess.deviation / std::sqrt(std::max(excess.count, 1.0));
-  episode.excess = {std::expm1(excess.mean), std::expm1(excess.mean - error),
-                    std::expm1(excess.mean + error)};
-  episode.cost = costs_[verdict.rank].Share(time_.Error());
-  if (episode.from_start) episode.cost_doubt = Doubt::kNoBaseline;
+void RankMonitor::Impl::TestRanks(int64_t number, const RankEvidence::Iteration& iteration) {
+  const auto penalties = evidence_.penalties();
+  const double threshold = Threshold(kParts * verdicts.ranks.size());
+  for (const auto& [rank, evidences] : iteration.ranks) {
+    const bool known = std::any_of(evidences.begin(), evidences.end(),
+                                   [](const Evidence& e) { return e.deviation > 0; });
+    Tested& tested = tests_[rank];
+    if (known) {
+      ++tested.scores;
+      const auto event = tested.test.Add(number, evidences, penalties, threshold);
+      if (event != StragglerTest::Event::kNone) Note(VerdictOf(rank), tested, event, number);
+    }
+    evidence_.Settle(rank, tested.test.finding());
+  }
 }
 
-void RankMonitor::Impl::Judge() {
-  for (RankVerdict& verdict : verdicts.ranks) {
-    const Course before = verdict.course;
-    const bool slow =
-        tests_[verdict.rank].finding() == RankScores::Finding::kSlow && !verdict.episodes.empty();
-    if (slow) Estimate(verdict);
-    if (slow) {
-      verdict.course = Course::kSlow;
-    } else if (!verdict.episodes.empty()) {
-      verdict.course = Course::kWasSlow;
-    } else if (scores_[verdict.rank] >= kEnoughScores) {
-      verdict.course = Course::kEven;
-    }
-    if (verdict.course != Course::kUnknown) verdict.doubt = Doubt::kNone;
-    changes += before != verdict.course;
+void RankMonitor::Impl::Note(RankVerdict& verdict, Tested& tested, StragglerTest::Event event,
+                             int64_t number) {
+  ++changes;
+  if (event == StragglerTest::Event::kRecovered) {
+    if (!verdict.episodes.empty()) verdict.episodes.back().last = tested.test.since() - 1;
+    return;
   }
-  const bool found = verdicts.imbalance.found;
-  verdicts.imbalance = time_.imbalance();
-  changes += found != verdicts.imbalance.found;
+  tested.cost = {};
+  ++verdict.episode_count;
+  if (verdict.episodes.size() >= RankVerdict::kMostEpisodes)
+    verdict.episodes.erase(verdict.episodes.begin());
+  verdict.episodes.push_back(
+      {.first = tested.test.since(), .from_start = tested.test.from_start(), .named = number});
 }
+
+// The size of the episode that goes on. The rank's exclusive time tells it where collectives block.
+// Where they overlap with work, differences of exclusive times count a delay several times; then
+// the time of iterations tells, and at equal lengths that is all of the excess.
+void RankMonitor::Impl::Estimate(RankVerdict& verdict) const {
+  Episode& episode = verdict.episodes.back();
+  const Tested& tested = tests_.at(verdict.rank);
+  const auto range = [&](Part part) -> Range {
+    const ExcessMean& excess = tested.test.excess()[part];
+    const double error = kNormal95 * std::max(excess.deviation, excess.spread) /
+                         std::sqrt(std::max(excess.count, 1.0));
+    return {std::expm1(excess.mean), std::expm1(excess.mean - error),
+            std::expm1(excess.mean + error)};
+  };
+  const double baseline = evidence_.time().Error();
+  episode.cost = tested.cost.Share(baseline);
+  episode.cost_doubt = episode.from_start      ? Doubt::kNoBaseline
+                       : tested.cost.count < 1 ? Doubt::kTooFew
+                                               : Doubt::kNone;
+  episode.excess = range(kExclusive);
+  episode.doubt = Doubt::kNone;
+}
+
+void RankMonitor::Impl::Judge(RankVerdict& verdict) {
+  const Course before = verdict.course;
+  const Tested& tested = tests_[verdict.rank];
+  if (tested.test.slow() && !verdict.episodes.empty()) {
+    Estimate(verdict);
+    verdict.course = Course::kSlow;
+  } else if (!verdict.episodes.empty()) {
+    verdict.course = Course::kWasSlow;
+  } else if (tested.scores >= kEnoughScores) {
+    verdict.course = Course::kEven;
+  }
+  if (verdict.course != Course::kUnknown) verdict.doubt = Doubt::kNone;
+  changes += before != verdict.course;
+}
+
+// Whether the last episodes of all ranks follow each other, each of another rank.
+void RankMonitor::Impl::FindTurns() {}
 
 bool RankMonitor::Impl::wants_every_iteration() const {
-  const auto enough = [&](const RankVerdict& verdict) {
-    const auto at = scores_.find(verdict.rank);
-    return at != scores_.end() && at->second >= kEnoughScores;
-  };
-  if (verdicts.observed < kLongestLearning &&
-      !(verdicts.observed > 0 && std::all_of(verdicts.ranks.begin(), verdicts.ranks.end(), enough)))
-    return true;
+  const auto enough = [](const auto& entry) { return entry.second.scores >= kEnoughScores; };
+  const bool learning = tests_.empty() || !std::all_of(tests_.begin(), tests_.end(), enough);
+  if (learning && verdicts.observed < kLongestLearning) return true;
   return links_.wants_more() || std::any_of(tests_.begin(), tests_.end(), [](const auto& entry) {
-           return entry.second.wants_more();
+           return entry.second.test.wants_more();
          });
 }
 
@@ -231,6 +199,12 @@ RankMonitorState RankMonitor::Impl::Save() const {
           .changes = changes,
           .version = kVersion,
           .learned = std::move(saver.numbers)};
+}
+
+void RankMonitor::Impl::Load(const RankMonitorState& state) {
+  verdicts = state.verdicts;
+  changes = state.changes;
+  join.SetLosses(state.losses);
 }
 
 RankMonitor::RankMonitor() : impl_(std::make_unique<Impl>()) {}
@@ -255,9 +229,6 @@ int64_t RankMonitor::changes() const { return impl_->changes; }
 const JoinLosses& RankMonitor::losses() const { return impl_->join.losses(); }
 RankMonitorState RankMonitor::Save() const { return impl_->Save(); }
 
-void RankMonitor::Load(const RankMonitorState& state) {
-  impl_->verdicts = state.verdicts;
-  impl_->changes = state.changes;
-}
+void RankMonitor::Load(const RankMonitorState& state) { impl_->Load(state); }
 
 }  // namespace seqpoint::ranks

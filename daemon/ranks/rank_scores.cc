@@ -9,7 +9,7 @@ namespace seqpoint::ranks {
 namespace {
 
 // A model is used when it has seen so many iterations of a rank, or of each of its peers together.
-constexpr double kLearn = 16;
+constexpr double kModelCount = 16;
 // Values of a bin before its mean and deviation are used.
 constexpr double kBinCount = 8;
 // A bin remembers so many values, and a rank's level so many iterations.
@@ -18,7 +18,7 @@ constexpr double kBinMemory = 1024, kLevelMemory = 16;
 // shows its gaps from about nine tenths on.
 constexpr std::array<double, 7> kBinEnds = {0.5, 0.65, 0.75, 0.85, 0.92, 0.97, 0.9999};
 // Logarithms beyond this are stalls.
-constexpr double kStall = 0.5;
+constexpr double kStallRatio = 0.5;
 
 // The median of `sorted` without one element that equals `value`.
 double MedianWithout(const std::vector<double>& sorted, double value) {
@@ -52,12 +52,12 @@ std::vector<RankScores::Row> RankScores::Rows(const JoinedIteration& iteration,
     if (pending.role != role) pending = {.role = role, .sums = {}};
     pending.sums.Add(part.lengths, work);
     WorkModel& model = models_[role];
-    const double expect = model.count() >= kLearn ? model.Expect(part.lengths) : 0;
+    const double expect = model.count() >= kModelCount ? model.Expect(part.lengths) : 0;
     if (expect > 0) {
       rows.push_back({.rank = part.rank, .role = role, .ratio = std::log(work / expect)});
       expected.push_back(expect);
     }
-    if (model.count() < kLearn) Settle(part.rank, Finding::kOrdinary);
+    if (model.count() < kModelCount) Settle(part.rank, Finding::kOrdinary);
   }
   const double longest = expected.empty() ? 0 : *std::max_element(expected.begin(), expected.end());
   for (size_t i = 0; i < rows.size(); ++i) {
@@ -90,7 +90,9 @@ void RankScores::Compare(std::vector<Row>& rows) const {
     if (slow && !others.empty())
       common = (others[(others.size() - 1) / 2] + others[others.size() / 2]) / 2;
     if (!slow && others.size() > 1) common = MedianWithout(others, row.ratio);
-    row.excess = row.ratio - (row.alone ? std::max(common, 0.0) : common);
+    // A rank without peers is not slow because the others are fast by chance.
+    if (row.alone) common = std::max(common - bins_[row.bin].deviation, 0.0);
+    row.excess = row.ratio - common;
   }
 }
 
@@ -103,11 +105,11 @@ Score RankScores::LearnAndScore(const Row& row) {
   }
   double& level = levels_[row.rank];
   const double distance = std::abs(row.excess - level);
-  level += std::clamp(row.excess - level, -kStall, kStall) / kLevelMemory;
+  level += std::clamp(row.excess - level, -kStallRatio, kStallRatio) / kLevelMemory;
   if (std::binary_search(slow_.begin(), slow_.end(), row.rank)) return score;
   bin.count = std::min(bin.count + 1, kBinMemory);
-  bin.mean += std::clamp(row.ratio, -kStall, kStall) / bin.count;
-  const double limit = bin.count > kBinCount ? kClip * bin.deviation : kStall;
+  bin.mean += std::clamp(row.ratio, -kStallRatio, kStallRatio) / bin.count;
+  const double limit = bin.count > kBinCount ? kClip * bin.deviation : kStallRatio;
   bin.deviation += (1.25 * std::min(distance, limit) - bin.deviation) / bin.count;
   bin.deviation = std::max(bin.deviation, 1e-6);  // one part in a million: below any clock's
   return score;

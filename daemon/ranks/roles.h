@@ -22,6 +22,8 @@ class Roles {
   // The lowest of the rank's peers, itself included.
   int32_t RoleOf(int32_t rank) const;
 
+  bool HasPeers(int32_t rank) const { return roles_.contains(rank); }
+
   template <typename Archive>
   void Visit(Archive& archive) {
     archive(roles_);

@@ -5,8 +5,8 @@
 
 namespace seqpoint::ranks {
 
-double Threshold(double tests, double values, double false_alarms) {
-  return std::log(static_cast<double>(kSlopes.size()) * std::max(tests, 1.0) * values /
+double Threshold(size_t tests, double values, double false_alarms) {
+  return std::log(static_cast<double>(kSlopes.size() * std::max<size_t>(tests, 1)) * values /
                   false_alarms);
 }
 

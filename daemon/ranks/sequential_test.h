@@ -32,9 +32,22 @@ using Penalties = std::array<double, kSlopes.size()>;
 // A value beyond that many deviations counts as that many: stalls are no evidence of more.
 inline constexpr double kClip = 4;
 
+// A rise of less than half a deviation is lost in what the slowest of several ranks costs by
+// chance.
+inline constexpr double kNoiseTolerance = 0.5;
+
+// Evidence that is worth looking at every iteration: ln 20, which one of 20 ranks reaches by chance
+// in an iteration.
+inline constexpr double kSuspicion = 3;
+
+// Tests of ranks together, and tests of links together, give one false alarm in 200 jobs of so many
+// observed iterations.
+inline constexpr double kTestedIterations = 10000, kFalseAlarms = 0.005;
+
 // A threshold that `tests` tests reach within `values` values each with a probability of at most
 // `false_alarms`, if nothing has risen.
-double Threshold(double tests, double values, double false_alarms);
+double Threshold(size_t tests, double values = kTestedIterations,
+                 double false_alarms = kFalseAlarms);
 
 class SequentialTest {
  public:

@@ -6,17 +6,13 @@
 namespace seqpoint::ranks {
 namespace {
 
-// As a share of a rank's work; in deviations of one iteration.
-constexpr double kTolerance = 0.01, kNoiseTolerance = 0.5;
-// Evidence that is worth looking at every iteration: ln 20, which one iteration of twenty ranks'
-// reaches by chance.
-constexpr double kSuspicion = 3;
-// Iterations after an alarm that measure its size, each one.
-constexpr double kSizeCount = 16;
+// As a share of a rank's work: chips of one model differ by as much.
+constexpr double kTolerance = 0.01;
+// Iterations that the size of an episode is computed from.
 constexpr double kSizeMemory = 512;
 
 double Tolerance(const Evidence& evidence) {
-  return std::max(kTolerance, kNoiseTolerance * evidence.deviation);
+  return std::max(kTolerance / evidence.weight, kNoiseTolerance * evidence.deviation);
 }
 
 }  // namespace
@@ -24,13 +20,22 @@ double Tolerance(const Evidence& evidence) {
 void ExcessMean::Add(const Evidence& evidence) {
   if (!(evidence.deviation > 0)) return;
   count = std::min(count + 1, kSizeMemory);
-  const double limit = count > 4 ? kClip * evidence.deviation : 1e9;
-  mean += std::clamp(evidence.excess - mean, -limit, limit) / count;
+  const double limit = count > 4 ? kClip * std::max(evidence.deviation, spread) : 1e9;
+  const double distance = std::clamp(evidence.excess - mean, -limit, limit);
+  mean += distance / count;
   deviation += (evidence.deviation - deviation) / count;
+  // 1.25: from the mean distance to the standard deviation of normal values.
+  if (count > 1) spread += (1.25 * std::abs(distance) - spread) / (count - 1);
 }
 
-StragglerTest::Event StragglerTest::Add(int64_t number, const EvidencePair& evidence,
-                                        const std::array<Penalties, 2>& penalties,
+// A delay of fixed length is a smaller share of a long iteration: it varies more than noise does.
+double ExcessMean::Fall(const Evidence& evidence) const {
+  const double scale = std::max({evidence.deviation, spread, mean / 4});
+  return (mean / 2 - evidence.excess) / scale;
+}
+
+StragglerTest::Event StragglerTest::Add(int64_t number, const Evidences& evidence,
+                                        const std::array<Penalties, kParts>& penalties,
                                         double threshold) {
   if (first_ < 0) first_ = number;
   recent_[recent_count_++ % recent_.size()] = {number, evidence};
@@ -47,7 +52,7 @@ StragglerTest::Event StragglerTest::Add(int64_t number, const EvidencePair& evid
     return Event::kRecovered;
   }
   for (size_t i = 0; i < rises_.size(); ++i) {
-    if (!(evidence[i].deviation > 0)) continue;
+    if (!(evidence[i].deviation > 0 && evidence[i].weight > 0)) continue;
     const double z = (evidence[i].excess - Tolerance(evidence[i])) / evidence[i].deviation;
     rises_[i].Add(number, z, penalties[i]);
     if (rises_[i].evidence() < threshold) continue;

@@ -1,10 +1,9 @@
 // StragglerTest: when one rank becomes slow and when it recovers, by its scores.
 //
-// Two parts of the rank's time are tested (RankScores::Part), each by a SequentialTest of
-// (excess - tolerance) / deviation. The tolerance is 1 % of the rank's work, because chips of one
-// model differ by as much, and at least half a deviation: less than that is lost in what the
-// slowest rank of an iteration costs by chance. A slow rank has recovered when a test of
-// (half its excess - excess) / deviation says so.
+// Three kinds of evidence are tested, each by a SequentialTest of (excess - tolerance) / deviation.
+// The tolerance is 1 % of the rank's work, because chips of one model differ by as much, and at
+// least half a deviation: less than that is lost in what the slowest rank of an iteration costs by
+// chance. A slow rank has recovered when a test of (half its excess - excess) / deviation says so.
 //
 // Threading, ownership: values.
 #ifndef SEQPOINT_DAEMON_RANKS_STRAGGLER_TEST_H_
@@ -20,22 +19,32 @@
 
 namespace seqpoint::ranks {
 
-// What is tested of a rank in an iteration: [0] its exclusive time, [1] its time outside.
+// What is tested of a rank in an iteration: its exclusive time, its time outside of collectives
+// (both RankScores), and the iteration's time when it is the longest (LongestScores).
+enum Part : size_t { kExclusive, kOutside, kLongest, kParts };
 struct Evidence {
-  double excess = 0;     // as a share of the rank's work
+  double excess = 0;     // logarithm of time / expected time
   double deviation = 0;  // 0: not known, and no evidence
+  double weight = 1;     // excess * weight is a share of the rank's work, 1 at most
 };
-using EvidencePair = std::array<Evidence, 2>;
+using Evidences = std::array<Evidence, kParts>;
+
+// Iterations after an alarm that measure its size, each one.
+inline constexpr double kSizeCount = 16;
 
 // The mean excess of one part over an episode.
 struct ExcessMean {
-  double count = 0, mean = 0, deviation = 0;  // of one value
+  double count = 0, mean = 0;
+  double deviation = 0;  // of one value: as its evidence says
+  double spread = 0;     // of the values about the mean
 
   void Add(const Evidence& evidence);
+  // Standardised, so that it is positive when the excess is over: more than half of it is gone.
+  double Fall(const Evidence& evidence) const;
 
   template <typename Archive>
   void Visit(Archive& archive) {
-    archive(count, mean, deviation);
+    archive(count, mean, deviation, spread);
   }
 };
 
@@ -43,17 +52,17 @@ class StragglerTest {
  public:
   enum class Event { kNone, kBecameSlow, kRecovered };
 
-  // `penalties`: of both parts.
-  Event Add(int64_t number, const EvidencePair& evidence, const std::array<Penalties, 2>& penalties,
-            double threshold);
+  Event Add(int64_t number, const Evidences& evidence,
+            const std::array<Penalties, kParts>& penalties, double threshold);
 
   RankScores::Finding finding() const;
+  bool slow() const { return slow_; }
   // The rank is slow since, or it was slow until before, this iteration; after an event.
   int64_t since() const { return since_; }
   // It was slow in the first iteration that was tested.
   bool from_start() const { return from_start_; }
-  const std::array<ExcessMean, 2>& excess() const { return excess_; }
-  // The part that shows it.
+  const std::array<ExcessMean, kParts>& excess() const { return excess_; }
+  // The evidence that showed it.
   size_t part() const { return part_; }
   // More iterations would tell soon: something may have begun or ended, or its size is not known.
   bool wants_more() const;
@@ -66,22 +75,22 @@ class StragglerTest {
  private:
   struct Value {
     int64_t number = -1;
-    EvidencePair evidence;
+    Evidences evidence;
     template <typename Archive>
     void Visit(Archive& archive) {
-      for (Evidence& part : evidence) archive(part.excess, part.deviation);
+      for (Evidence& part : evidence) archive(part.excess, part.deviation, part.weight);
       archive(number);
     }
   };
   void Begin(size_t part);
 
   int64_t first_ = -1;  // iteration that was tested
-  std::array<SequentialTest, 2> rises_;
+  std::array<SequentialTest, kParts> rises_;
   SequentialTest fall_;
   bool slow_ = false, from_start_ = false;
   size_t part_ = 0;
   int64_t since_ = -1;
-  std::array<ExcessMean, 2> excess_;
+  std::array<ExcessMean, kParts> excess_;
   std::array<Value, 16> recent_;  // a ring by count of values; the first estimate after an alarm
   size_t recent_count_ = 0;
 };

@@ -14,7 +14,7 @@ constexpr double kUnit = 1024;
 // Relative: terms that the data do not tell apart stay finite.
 constexpr double kRidge = 1e-9;
 // So many iterations are remembered; older ones fade.
-constexpr double kMemory = 4096;
+constexpr double kModelMemory = 4096;
 
 }  // namespace
 
@@ -44,29 +44,45 @@ void WorkSums::Add(const WorkSums& other) {
 }
 
 void WorkModel::Learn(const WorkSums& sums) {
-  if (sums_.count + sums.count > kMemory) {
-    const double keep = kMemory / (sums_.count + sums.count);
+  if (sums_.count + sums.count > kModelMemory) {
+    const double keep = kModelMemory / (sums_.count + sums.count);
     for (double& product : sums_.products) product *= keep;
     for (double& target : sums_.targets) target *= keep;
     sums_.count *= keep;
   }
   sums_.Add(sums);
   // A sixteenth more data moves the fit by less than its error.
-  if (sums_.count >= fitted_at_ * 17 / 16 || sums_.count >= kMemory / 2) Fit();
+  if (sums_.count >= fitted_at_ * 17 / 16 || sums_.count >= kModelMemory / 2) Fit();
 }
 
-void WorkModel::Fit() {
+// The Cholesky factor of the normal equations, or nothing.
+std::vector<double> WorkModel::Factor() const {
   std::vector<double> matrix(sums_.products.begin(), sums_.products.end());
-  LengthTerms weights = sums_.targets;
   for (size_t i = 0; i < kTerms; ++i) {
     double& diagonal = matrix[i * kTerms + i];
     diagonal = diagonal > 0 ? diagonal * (1 + kRidge) : 1;  // 0: no iteration has such a length
   }
-  if (!Cholesky(matrix, kTerms)) return;
-  SolveLower(matrix, kTerms, weights.data());
-  SolveUpper(matrix, kTerms, weights.data());
-  weights_ = weights;
+  if (!Cholesky(matrix, kTerms)) matrix.clear();
+  return matrix;
+}
+
+void WorkModel::Fit() {
+  const std::vector<double> factor = Factor();
+  if (factor.empty()) return;
+  weights_ = sums_.targets;
+  SolveLower(factor, kTerms, weights_.data());
+  SolveUpper(factor, kTerms, weights_.data());
   fitted_at_ = sums_.count;
+}
+
+double WorkModel::Variance(const LengthTerms& terms) const {
+  const std::vector<double> factor = Factor();
+  if (factor.empty()) return 0;
+  LengthTerms solved = terms;
+  SolveLower(factor, kTerms, solved.data());
+  double sum = 0;
+  for (const double value : solved) sum += value * value;
+  return sum * 1e12;  // from ms²
 }
 
 double WorkModel::Expect(const LengthTerms& terms) const {

@@ -12,6 +12,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <tuple>
+#include <vector>
 
 namespace seqpoint::ranks {
 
@@ -45,6 +46,9 @@ class WorkModel {
   double Expect(const Lengths& lengths) const { return Expect(TermsOf(lengths)); }
   // The same of a mean over iterations, by the means of their terms.
   double Expect(const LengthTerms& terms) const;
+  // The variance of a weighted sum of the fit's terms (of Expect, for `terms`), for a variance of 1
+  // of the relative deviations. ns².
+  double Variance(const LengthTerms& terms) const;
   double count() const { return sums_.count; }
 
   template <typename Archive>
@@ -54,6 +58,7 @@ class WorkModel {
 
  private:
   void Fit();
+  std::vector<double> Factor() const;
 
   WorkSums sums_;
   LengthTerms weights_ = {};

@@ -74,7 +74,7 @@ void SimulatedJob::StartIteration() {
     const auto rank = static_cast<int32_t>(r);
     Rank& state = ranks_[r];
     int32_t drawn_by = config_.own_lengths ? rank : 0;
-    if (config_.bucketed) drawn_by = static_cast<int32_t>(iteration_ % config_.ranks);
+    if (config_.lengths_of >= 0) drawn_by = config_.lengths_of;
     const double drawn = kMeanLength * std::exp(0.4 * Noise(drawn_by, kForLength));
     const auto length =
         config_.fixed_lengths ? kMeanLength : std::clamp<int64_t>(std::lround(drawn), 10, 400);

@@ -50,7 +50,7 @@ struct JobConfig {
   int32_t ranks = 4;
   bool own_lengths = false;  // each rank draws its own; else all have the same
   bool fixed_lengths = false;
-  bool bucketed = false;  // own lengths, but all ranks have those of one of them, in turn
+  int32_t lengths_of = -1;  // own lengths, but all ranks have those that this one would draw
   uint64_t seed = 1;
   std::vector<Fault> faults;
   // Relative standard deviations.
