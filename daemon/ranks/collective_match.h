@@ -41,6 +41,9 @@ struct RankPart {
   int32_t missed = 0;      // collectives of its communicators that only others reported
   // Equal for ranks that ran equally many collectives and transfers of equal kinds.
   uint64_t signature = 0;
+
+  // Its collectives are known. Else only its lengths and its time are.
+  bool observed() const { return matched + unmatched > 0; }
 };
 
 // The collectives of one communicator and kind in one iteration, or the transfers of one kind from

@@ -17,13 +17,13 @@ void IterationJoin::SetSize(uint64_t communicator, int32_t ranks) {
 
 void IterationJoin::Add(RankIteration iteration) {
   if (iteration.number < next_) {
-    losses_.late += !iteration.collectives.empty();
+    ++losses_.late;
     return;
   }
   newest_ = std::max(newest_, iteration.number);
   int64_t& reported = reported_.try_emplace(iteration.rank, -1).first->second;
   reported = std::max(reported, iteration.number);
-  if (!iteration.collectives.empty()) Keep(std::move(iteration));
+  Keep(std::move(iteration));
   CloseFinished();
 }
 

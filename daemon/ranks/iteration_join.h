@@ -50,7 +50,7 @@ class IterationJoin {
   // How many ranks the communicator has. Without it, those that were seen count as all.
   void SetSize(uint64_t communicator, int32_t ranks);
 
-  // An iteration without collectives tells that the rank is past the earlier ones, nothing else.
+  // An iteration without collectives was not observed: only its lengths and its time are known.
   void Add(RankIteration iteration);
 
   // Iterations that were joined since the last call, by number.

@@ -3,14 +3,21 @@
 #include <algorithm>
 #include <cmath>
 
+#include "boost/math/distributions/normal.hpp"
+
 namespace seqpoint::ranks {
 namespace {
 
 constexpr double kTimeCount = 16;  // iterations
-// An iteration that is longer by more is a stall.
-constexpr double kStallTime = 0.5;
 // Losses below this are not worth a change of the sampler.
 constexpr double kFound = 0.01;
+
+// The expected largest of n standard normal values (Blom, 1958).
+double LargestOf(size_t n) {
+  if (n < 2) return 0;
+  const auto count = static_cast<double>(n);
+  return boost::math::quantile(boost::math::normal(), (count - 0.375) / (count + 0.25));
+}
 
 }  // namespace
 
@@ -53,8 +60,13 @@ void IterationTime::Add(double time_ns, const Lengths& longest, const std::vecto
     }
     if (expected > 0) losses_.Add(1 - model_.Expect(mean) / expected);
   }
+  ranks_ = ranks.size();
   if (slow) return;
-  if (expected > 0) residual_.Add(std::clamp(time_ns / expected - 1, -kStallTime, kStallTime));
+  if (expected > 0) noise_.Add(0, time_ns / expected);
+  if (expected > 0 && noise_.deviation() > 0) {
+    const double limit = kClip * noise_.deviation();  // a stall is none of the lengths' doing
+    time_ns = std::clamp(time_ns, expected * (1 - limit), expected * (1 + limit));
+  }
   WorkSums sums;
   sums.Add(longest, time_ns);
   model_.Learn(sums);
@@ -65,24 +77,27 @@ double IterationTime::Expect(const Lengths& longest) const {
 }
 
 double IterationTime::Error() const {
-  return std::sqrt(residual_.Variance() / std::max(residual_.count, 1.0));
+  return noise_.deviation() / std::sqrt(std::max(model_.count(), 1.0));
 }
 
 Imbalance IterationTime::imbalance() const {
-  Imbalance result = {.iterations = known_};
+  Imbalance result = {.doubt = Doubt::kTooFew, .iterations = known_};
   if (known_ * 2 < iterations_) result.doubt = Doubt::kNoLengths;
   if (known_ * 2 < iterations_ || losses_.count < kTimeCount) return result;
   LengthTerms mean = mean_, longest = longest_, difference;
   for (double& term : mean) term /= static_cast<double>(known_);
   for (double& term : longest) term /= static_cast<double>(known_);
-  const double balanced_ns = model_.Expect(mean), time_ns = model_.Expect(longest);
+  const double time_ns = model_.Expect(longest), balanced_ns = model_.Expect(mean);
   if (!(balanced_ns > 0 && time_ns > 0)) return result;
-  const double loss = 1 - balanced_ns / time_ns;
+  const double ratio = balanced_ns / time_ns;
+  // Where all have equal lengths, the slowest of them by chance decides, which is seldom so where
+  // one has the longest.
+  const double loss =
+      equal_lengths() ? 1 - ratio : 1 - ratio * (1 + LargestOf(ranks_) * noise_.deviation());
   // Of the quotient, by the errors of the fit; and by the choice of iterations.
-  for (size_t i = 0; i < difference.size(); ++i)
-    difference[i] = mean[i] - balanced_ns / time_ns * longest[i];
-  const double fit = model_.Variance(difference) * residual_.Variance() / (time_ns * time_ns);
-  const double error = kNormal95 * std::sqrt(losses_.Variance() / losses_.count + fit);
+  for (size_t i = 0; i < difference.size(); ++i) difference[i] = mean[i] - ratio * longest[i];
+  const double fit = std::sqrt(model_.Variance(difference)) * noise_.deviation() / time_ns;
+  const double error = kNormal95 * std::sqrt(losses_.Variance() / losses_.count + fit * fit);
   result.doubt = Doubt::kNone;
   result.loss = {loss, std::max(loss - error, 0.0), loss + error};
   result.found = result.loss.low > kFound;

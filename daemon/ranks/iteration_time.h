@@ -8,11 +8,12 @@
 #ifndef SEQPOINT_DAEMON_RANKS_ITERATION_TIME_H_
 #define SEQPOINT_DAEMON_RANKS_ITERATION_TIME_H_
 
-#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
 #include "daemon/base/statistics.h"
+#include "daemon/ranks/noise_estimate.h"
 #include "daemon/ranks/verdict.h"
 #include "daemon/ranks/work_model.h"
 
@@ -36,30 +37,34 @@ struct TimeExcess {
 
 class IterationTime {
  public:
-  // `ranks`: the lengths of peers; `longest`: those of the rank that is expected to work longest.
-  // `slow`: a rank or link is slow, or under suspicion.
+  // `ranks`: the lengths of all ranks; `longest`: those of the rank that is expected to work
+  // longest. `slow`: a rank or link is slow, or under suspicion.
   void Add(double time_ns, const Lengths& longest, const std::vector<Lengths>& ranks, bool slow);
 
   // 0: not known yet.
   double Expect(const Lengths& longest) const;
   // Standard error of what is expected, relative.
   double Error() const;
+  // All ranks have equal lengths in each iteration.
+  bool equal_lengths() const { return losses_.count > 0 && losses_.Mean() < kEqual; }
 
   Imbalance imbalance() const;
 
   template <typename Archive>
   void Visit(Archive& archive) {
-    archive(model_, longest_, mean_, iterations_, known_, residual_.count, residual_.sum,
-            residual_.squares, losses_.count, losses_.sum, losses_.squares);
+    archive(model_, noise_, longest_, mean_, iterations_, known_, ranks_, losses_.count,
+            losses_.sum, losses_.squares);
   }
 
  private:
+  static constexpr double kEqual = 0.001;  // share of the time
+
   WorkModel model_;
-  LengthTerms longest_ = {},
-              mean_ = {};  // sums over iterations: of the longest, and of all ranks' mean
-  int64_t iterations_ = 0, known_ = 0;  // known_: with lengths
-  Moments residual_;                    // relative
-  Moments losses_;                      // of single iterations
+  NoiseEstimate noise_;                   // of time / expected time
+  LengthTerms longest_ = {}, mean_ = {};  // sums: of the longest, and of the ranks' mean
+  int64_t iterations_ = 0, known_ = 0;    // known_: those with lengths
+  size_t ranks_ = 0;                      // of the last iteration
+  Moments losses_;                        // of single iterations
 };
 
 }  // namespace seqpoint::ranks

@@ -11,6 +11,18 @@ constexpr double kSample = 0.3;
 // The others' expected work ends well before the longest rank's: it alone decides the time.
 constexpr double kFarBehind = 0.85;
 
+// The rank that works longest. Where one length alone differs it needs no model, which is vague
+// while a job is young.
+size_t Longest(const std::vector<Lengths>& lengths, const std::vector<double>& works) {
+  const bool one_differs = std::all_of(
+      lengths.begin(), lengths.end(), [&](const Lengths& l) { return l[1] == lengths.front()[1]; });
+  const bool none_differs = std::all_of(lengths.begin(), lengths.end(),
+                                        [&](const Lengths& l) { return l == lengths.front(); });
+  if (one_differs && !none_differs)
+    return static_cast<size_t>(std::max_element(lengths.begin(), lengths.end()) - lengths.begin());
+  return static_cast<size_t>(std::max_element(works.begin(), works.end()) - works.begin());
+}
+
 }  // namespace
 
 RankEvidence::Iteration RankEvidence::Add(const JoinedIteration& joined) {
@@ -39,24 +51,22 @@ double RankEvidence::Work(const RankPart& part) const {
 }
 
 void RankEvidence::Summarize(const JoinedIteration& joined, Iteration& iteration) const {
-  double longest = 0, second = 0, time_ns = 0;
+  double time_ns = 0;
+  std::vector<double> works;
   for (const RankPart& part : joined.ranks) {
     if (part.duration_ns <= 0 || part.distorted || part.missed > 0) return;
     time_ns += static_cast<double>(part.duration_ns);
     iteration.lengths.push_back(part.lengths);
-    const double work = Work(part);
-    if (work > longest) {
-      second = longest;
-      longest = work;
-      iteration.longest = part.rank;
-      iteration.longest_lengths = part.lengths;
-    } else {
-      second = std::max(second, work);
-    }
+    works.push_back(Work(part));
   }
-  if (longest <= 0) return;
-  iteration.second = second / longest;
+  const size_t longest = Longest(iteration.lengths, works);
+  const double work = works[longest];
+  works.erase(works.begin() + static_cast<ptrdiff_t>(longest));
+  if (works.empty() || !(work > 0)) return;
   iteration.time_ns = time_ns / static_cast<double>(joined.ranks.size());
+  iteration.longest = joined.ranks[longest].rank;
+  iteration.longest_lengths = joined.ranks[longest].lengths;
+  iteration.second = *std::max_element(works.begin(), works.end()) / work;
   iteration.expected_ns = time_.Expect(iteration.longest_lengths);
 }
 

@@ -39,6 +39,8 @@ class RankEvidence {
 
   std::array<Penalties, kParts> penalties() const;
   const IterationTime& time() const { return time_; }
+  // Iterations that the rank's expected work was learned from.
+  double Count(int32_t rank) const { return exclusive_.Count(roles_.RoleOf(rank)); }
   bool HasPeers(int32_t rank) const { return roles_.HasPeers(rank); }
 
   template <typename Archive>

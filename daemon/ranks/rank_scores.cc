@@ -17,7 +17,9 @@ constexpr double kBinMemory = 1024, kLevelMemory = 16;
 // Upper ends of the bins, as shares of the longest expected work. Where collectives overlap, a rank
 // shows its gaps from about nine tenths on.
 constexpr std::array<double, 7> kBinEnds = {0.5, 0.65, 0.75, 0.85, 0.92, 0.97, 0.9999};
-// Logarithms beyond this are stalls.
+// Work beyond this many times what is expected is a stall, in models; and logarithms beyond this,
+// in bins.
+constexpr double kStallFactor = 1.5;
 constexpr double kStallRatio = 0.5;
 
 // The median of `sorted` without one element that equals `value`.
@@ -46,17 +48,18 @@ std::vector<RankScores::Row> RankScores::Rows(const JoinedIteration& iteration,
   for (const RankPart& part : iteration.ranks) {
     const auto work =
         static_cast<double>(part_ == Part::kExclusive ? part.exclusive_ns : part.outside_ns);
-    if (part.missed > 0 || part.distorted || !(work > 0)) continue;
+    if (!part.observed() || part.missed > 0 || part.distorted || !(work > 0)) continue;
     const int32_t role = roles.RoleOf(part.rank);
     Pending& pending = pending_[part.rank];
     if (pending.role != role) pending = {.role = role, .sums = {}};
-    pending.sums.Add(part.lengths, work);
     WorkModel& model = models_[role];
     const double expect = model.count() >= kModelCount ? model.Expect(part.lengths) : 0;
     if (expect > 0) {
       rows.push_back({.rank = part.rank, .role = role, .ratio = std::log(work / expect)});
       expected.push_back(expect);
     }
+    // A stall is none of the lengths' doing.
+    pending.sums.Add(part.lengths, expect > 0 ? std::min(work, kStallFactor * expect) : work);
     if (model.count() < kModelCount) Settle(part.rank, Finding::kOrdinary);
   }
   const double longest = expected.empty() ? 0 : *std::max_element(expected.begin(), expected.end());
@@ -124,6 +127,11 @@ void RankScores::Settle(int32_t rank, Finding finding) {
   Pending& pending = pending_[rank];
   if (finding == Finding::kOrdinary) models_[pending.role].Learn(pending.sums);
   pending.sums = {};
+}
+
+double RankScores::Count(int32_t role) const {
+  const auto at = models_.find(role);
+  return at == models_.end() ? 0 : at->second.count();
 }
 
 double RankScores::Expect(int32_t role, const Lengths& lengths) const {

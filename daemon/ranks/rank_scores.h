@@ -48,6 +48,8 @@ class RankScores {
   void Settle(int32_t rank, Finding finding);
 
   double Expect(int32_t role, const Lengths& lengths) const;
+  // How many iterations the model was learned from.
+  double Count(int32_t role) const;
   const Penalties& penalties() const { return noise_.penalties(); }
 
   template <typename Archive>

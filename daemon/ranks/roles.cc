@@ -7,7 +7,7 @@ namespace seqpoint::ranks {
 void Roles::Learn(const JoinedIteration& iteration) {
   std::map<int32_t, uint64_t> signatures;
   for (const RankPart& part : iteration.ranks)
-    if (part.missed == 0) signatures[part.rank] = part.signature;
+    if (part.observed() && part.missed == 0) signatures[part.rank] = part.signature;
   for (const auto& [hash, ranks] : iteration.communicators) {
     std::map<uint64_t, int32_t> first;  // rank with the signature
     for (const int32_t rank : ranks) {

@@ -83,8 +83,7 @@ RankScores::Finding StragglerTest::finding() const {
 
 bool StragglerTest::wants_more() const {
   if (slow_) return fall_.evidence() > kSuspicion || excess_[part_].count < kSizeCount;
-  return std::any_of(rises_.begin(), rises_.end(),
-                     [](const SequentialTest& rise) { return rise.evidence() > kSuspicion; });
+  return std::max(rises_[kExclusive].evidence(), rises_[kOutside].evidence()) > kSuspicion;
 }
 
 }  // namespace seqpoint::ranks

@@ -9,6 +9,7 @@
 #ifndef SEQPOINT_DAEMON_RANKS_STRAGGLER_TEST_H_
 #define SEQPOINT_DAEMON_RANKS_STRAGGLER_TEST_H_
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -57,6 +58,8 @@ class StragglerTest {
 
   RankScores::Finding finding() const;
   bool slow() const { return slow_; }
+  // It is slow, and nothing speaks for its recovery.
+  bool steady() const { return slow_ && fall_.quiet(); }
   // The rank is slow since, or it was slow until before, this iteration; after an event.
   int64_t since() const { return since_; }
   // It was slow in the first iteration that was tested.
@@ -64,12 +67,15 @@ class StragglerTest {
   const std::array<ExcessMean, kParts>& excess() const { return excess_; }
   // The evidence that showed it.
   size_t part() const { return part_; }
-  // More iterations would tell soon: something may have begun or ended, or its size is not known.
+  // More observed iterations would tell soon: something may have begun or ended, or its size is not
+  // known. LongestScores need no observation.
   bool wants_more() const;
 
   template <typename Archive>
   void Visit(Archive& archive) {
-    archive(first_, rises_, fall_, slow_, from_start_, part_, since_, excess_, recent_);
+    archive(first_, rises_, fall_, slow_, from_start_, part_, since_, excess_, recent_,
+            recent_count_);
+    part_ = std::min<size_t>(part_, kParts - 1);
   }
 
  private:

@@ -1,0 +1,30 @@
+// How slow a rank is, and what that costs: from what was seen since it became slow.
+//
+// Threading: free functions. Ownership: values.
+#ifndef SEQPOINT_DAEMON_RANKS_EPISODE_SIZE_H_
+#define SEQPOINT_DAEMON_RANKS_EPISODE_SIZE_H_
+
+#include <array>
+
+#include "daemon/ranks/iteration_time.h"
+#include "daemon/ranks/straggler_test.h"
+#include "daemon/ranks/verdict.h"
+
+namespace seqpoint::ranks {
+
+struct EpisodeEvidence {
+  std::array<ExcessMean, kParts> excess;
+  TimeExcess time;             // of the iterations
+  double time_error = 0;       // relative standard error of the iterations' expected time
+  double exclusive_share = 0;  // the rank's exclusive time as a share of the iteration
+  bool has_peers = false;
+  double baseline_count = 0;   // without peers: iterations that its baseline was learned from
+  bool equal_lengths = false;  // in each iteration, on all ranks
+};
+
+// Sets excess, cost and their doubts.
+void SizeEpisode(const EpisodeEvidence& evidence, Episode& episode);
+
+}  // namespace seqpoint::ranks
+
+#endif  // SEQPOINT_DAEMON_RANKS_EPISODE_SIZE_H_
