@@ -86,12 +86,13 @@ void RankMonitor::Impl::Add(RankIteration iteration) {
 }
 
 void RankMonitor::Impl::Process(const JoinedIteration& joined) {
+  const int64_t before = changes;
   AddFigures(joined);
   const RankEvidence::Iteration iteration = learned_.evidence.Add(joined);
   if (joined.ranks.size() > 1) TestRanks(joined.number, iteration);
   changes += learned_.links.Add(joined, verdicts.links);
   AddTime(iteration);
-  if (!joined.transfers.empty()) Judge();
+  if (!joined.transfers.empty() || changes != before) Judge();
 }
 
 RankVerdict& RankMonitor::Impl::VerdictOf(int32_t rank) {

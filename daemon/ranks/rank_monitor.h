@@ -3,12 +3,14 @@
 //
 //   RankMonitor monitor;
 //   monitor.SetRanks({0, 1, 2, 3});
-//   monitor.Add(iteration);                       // of each rank, of each observed iteration
+//   monitor.Add(iteration);  // of each rank, of each iteration
 //   if (monitor.changes() != seen) Show(monitor.verdicts());
 //   Observe(monitor.wants_every_iteration() ? 1 : RankMonitor::kPeriod);
 //
-// All ranks should report the same iterations: every kPeriod-th one (number % kPeriod == 0), and
-// each one while wants_every_iteration(). Others may be left out, or reported without collectives.
+// All ranks should report the collectives of the same iterations: of every kPeriod-th one
+// (number % kPeriod == 0), and of each one while wants_every_iteration(). Other iterations are
+// reported without collectives: their lengths and times tell what is lost because lengths differ,
+// and what a slow rank costs.
 // docs/internals/ranks.md has the tests and their error rates: a job of even ranks is called uneven
 // in 10,000 iterations with a probability of at most 1 %, however many ranks it has.
 //
