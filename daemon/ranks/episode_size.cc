@@ -49,8 +49,8 @@ void SizeFromStart(const EpisodeEvidence& evidence, Episode& episode) {
 void SizeEpisode(const EpisodeEvidence& evidence, Episode& episode) {
   episode.doubt = Doubt::kNone;
   if (episode.from_start) return SizeFromStart(evidence, episode);
-  episode.cost = evidence.time.Share(evidence.time_error);
-  episode.cost_doubt = evidence.time.count > 0 ? Doubt::kNone : Doubt::kTooFew;
+  episode.cost = evidence.cost;
+  episode.cost_doubt = evidence.time_count > 0 ? Doubt::kNone : Doubt::kTooFew;
   const ExcessMean& exclusive = evidence.excess[kExclusive];
   if (!evidence.has_peers) {
     const double baseline = exclusive.deviation / std::sqrt(std::max(evidence.baseline_count, 1.0));
@@ -62,10 +62,10 @@ void SizeEpisode(const EpisodeEvidence& evidence, Episode& episode) {
   const ExcessMean& longest = evidence.excess[kLongest];
   if (evidence.equal_lengths && growth.value >= kBlocking * shown) {
     episode.excess = RangeOf(exclusive);
-  } else if (evidence.equal_lengths && evidence.time.count > 0) {
+  } else if (evidence.equal_lengths && evidence.time_count > 0) {
     episode.excess = growth;
   } else if (longest.count >= kLongestCount && std::expm1(longest.mean) >= growth.value) {
-    episode.excess = RangeOf(longest, evidence.time_error);
+    episode.excess = RangeOf(longest);
   } else if (longest.count >= kLongestCount) {
     episode.excess = growth;  // it delays the iterations in which others are the longest, too
   } else {

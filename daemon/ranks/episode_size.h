@@ -14,8 +14,8 @@ namespace seqpoint::ranks {
 
 struct EpisodeEvidence {
   std::array<ExcessMean, kParts> excess;
-  TimeExcess time;             // of the iterations
-  double time_error = 0;       // relative standard error of the iterations' expected time
+  Range cost;                  // share of the iterations' time
+  double time_count = 0;       // iterations that the cost was computed from
   double exclusive_share = 0;  // the rank's exclusive time as a share of the iteration
   bool has_peers = false;
   double baseline_count = 0;   // without peers: iterations that its baseline was learned from

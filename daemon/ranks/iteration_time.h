@@ -21,17 +21,20 @@ namespace seqpoint::ranks {
 
 inline constexpr double kNormal95 = 1.96;  // deviations of a 95 % interval
 
-// How much longer than expected some iterations were.
-struct TimeExcess {
-  double count = 0, time_ns = 0, expected_ns = 0, squares = 0;  // of single excesses, relative
+// How some iterations' times compare with what is expected. Stalls count as the largest ordinary
+// deviation: they are as frequent before and after a rank becomes slow.
+struct TimeRatio {
+  double count = 0, time_ns = 0, expected_ns = 0;
+  double mean = 0, spread = 0;  // of single ratios
 
-  void Add(double time, double expected);
-  // A share of `time_ns`; `baseline`: the relative error of what was expected.
-  Range Share(double baseline) const;
+  // `deviation`: of one ratio; 0: not known.
+  void Add(double time, double expected, double deviation);
+  double value() const { return expected_ns > 0 ? time_ns / expected_ns : 1; }
+  double Error() const;  // standard error of value()
 
   template <typename Archive>
   void Visit(Archive& archive) {
-    archive(count, time_ns, expected_ns, squares);
+    archive(count, time_ns, expected_ns, mean, spread);
   }
 };
 
@@ -43,8 +46,10 @@ class IterationTime {
 
   // 0: not known yet.
   double Expect(const Lengths& longest) const;
-  // Standard error of what is expected, relative.
-  double Error() const;
+  // Standard deviation of one iteration's time / expected time; 0: not known.
+  double deviation() const { return noise_.deviation(); }
+  // By how much longer iterations are than ordinary ones, as a share of their time.
+  Range ExcessShare(const TimeRatio& iterations) const;
   // All ranks have equal lengths in each iteration.
   bool equal_lengths() const { return losses_.count > 0 && losses_.Mean() < kEqual; }
 
@@ -52,7 +57,7 @@ class IterationTime {
 
   template <typename Archive>
   void Visit(Archive& archive) {
-    archive(model_, noise_, longest_, mean_, iterations_, known_, ranks_, losses_.count,
+    archive(model_, noise_, ordinary_, longest_, mean_, iterations_, known_, ranks_, losses_.count,
             losses_.sum, losses_.squares);
   }
 
@@ -60,6 +65,7 @@ class IterationTime {
   static constexpr double kEqual = 0.001;  // share of the time
 
   WorkModel model_;
+  TimeRatio ordinary_;                    // of iterations that the model learned
   NoiseEstimate noise_;                   // of time / expected time
   LengthTerms longest_ = {}, mean_ = {};  // sums: of the longest, and of the ranks' mean
   int64_t iterations_ = 0, known_ = 0;    // known_: those with lengths

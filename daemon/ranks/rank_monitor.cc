@@ -41,7 +41,7 @@ class RankMonitor::Impl {
   struct Tested {
     StragglerTest test;
     int64_t scores = 0, missed = 0;  // iterations; missed: with collectives that were not reported
-    TimeExcess time;                 // of the episode that goes on
+    TimeRatio time;                  // of the episode that goes on
 
     template <typename Archive>
     void Visit(Archive& archive) {
@@ -157,7 +157,8 @@ void RankMonitor::Impl::AddTime(const RankEvidence::Iteration& iteration) {
   for (auto& [rank, tested] : learned_.tests) {
     slow |= tested.test.slow() || tested.test.wants_more();
     if (tested.test.steady() && iteration.expected_ns > 0)
-      tested.time.Add(iteration.time_ns, iteration.expected_ns);
+      tested.time.Add(iteration.time_ns, iteration.expected_ns,
+                      learned_.evidence.time().deviation());
   }
   learned_.evidence.LearnTime(iteration, slow);
 }
@@ -167,8 +168,8 @@ void RankMonitor::Impl::Size(RankVerdict& verdict) {
   const RankEvidence& evidence = learned_.evidence;
   const double share = verdict.duration_ns > 0 ? verdict.exclusive_ns / verdict.duration_ns : 0;
   SizeEpisode({.excess = tested.test.excess(),
-               .time = tested.time,
-               .time_error = evidence.time().Error(),
+               .cost = evidence.time().ExcessShare(tested.time),
+               .time_count = tested.time.count,
                .exclusive_share = share,
                .has_peers = evidence.HasPeers(verdict.rank),
                .baseline_count = evidence.Count(verdict.rank),

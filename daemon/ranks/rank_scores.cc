@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "daemon/base/statistics.h"
-
 namespace seqpoint::ranks {
 namespace {
 
@@ -22,12 +20,8 @@ constexpr std::array<double, 7> kBinEnds = {0.5, 0.65, 0.75, 0.85, 0.92, 0.97, 0
 constexpr double kStallFactor = 1.5;
 constexpr double kStallRatio = 0.5;
 
-// The median of `sorted` without one element that equals `value`.
-double MedianWithout(const std::vector<double>& sorted, double value) {
-  const auto at = std::lower_bound(sorted.begin(), sorted.end(), value) - sorted.begin();
-  const auto nth = [&](int64_t i) { return sorted[static_cast<size_t>(i < at ? i : i + 1)]; };
-  const auto count = static_cast<int64_t>(sorted.size()) - 1;
-  return (nth((count - 1) / 2) + nth(count / 2)) / 2;
+double MiddleOf(const std::vector<double>& sorted) {
+  return (sorted[(sorted.size() - 1) / 2] + sorted[sorted.size() / 2]) / 2;
 }
 
 }  // namespace
@@ -36,15 +30,16 @@ std::vector<Score> RankScores::Add(const JoinedIteration& iteration, const Roles
   std::vector<Row> rows = Rows(iteration, roles);
   Compare(rows);
   std::vector<Score> scores;
-  for (const Row& row : rows) scores.push_back(LearnAndScore(row));
+  for (const Row& row : rows)
+    if (row.compared) scores.push_back(LearnAndScore(row));
   return scores;
 }
 
-// Those ranks whose model is ready.
+// Those ranks whose expected work is known.
 std::vector<RankScores::Row> RankScores::Rows(const JoinedIteration& iteration,
                                               const Roles& roles) {
   std::vector<Row> rows;
-  std::vector<double> expected;
+  double longest = 0;
   for (const RankPart& part : iteration.ranks) {
     const auto work =
         static_cast<double>(part_ == Part::kExclusive ? part.exclusive_ns : part.outside_ns);
@@ -52,55 +47,51 @@ std::vector<RankScores::Row> RankScores::Rows(const JoinedIteration& iteration,
     const int32_t role = roles.RoleOf(part.rank);
     Pending& pending = pending_[part.rank];
     if (pending.role != role) pending = {.role = role, .sums = {}};
-    WorkModel& model = models_[role];
-    const double expect = model.count() >= kModelCount ? model.Expect(part.lengths) : 0;
-    if (expect > 0) {
-      rows.push_back({.rank = part.rank, .role = role, .ratio = std::log(work / expect)});
-      expected.push_back(expect);
-    }
+    const WorkModel& model = roles_[role].model;
+    const double expected = model.count() >= kModelCount ? model.Expect(part.lengths) : 0;
     // A stall is none of the lengths' doing.
-    pending.sums.Add(part.lengths, expect > 0 ? std::min(work, kStallFactor * expect) : work);
+    pending.sums.Add(part.lengths, expected > 0 ? std::min(work, kStallFactor * expected) : work);
     if (model.count() < kModelCount) Settle(part.rank, Finding::kOrdinary);
+    if (!(expected > 0)) continue;
+    Row& row = rows.emplace_back();
+    row.rank = part.rank;
+    row.role = role;
+    row.alone = !roles.HasPeers(part.rank);
+    row.slow = std::binary_search(slow_.begin(), slow_.end(), part.rank);
+    row.expected = expected;
+    row.ratio = std::log(work / expected);
+    longest = std::max(longest, expected);
   }
-  const double longest = expected.empty() ? 0 : *std::max_element(expected.begin(), expected.end());
-  for (size_t i = 0; i < rows.size(); ++i) {
-    const double share = expected[i] / longest;
-    rows[i].bin = static_cast<size_t>(std::lower_bound(kBinEnds.begin(), kBinEnds.end(), share) -
-                                      kBinEnds.begin());
-    rows[i].ratio -= bins_[rows[i].bin].mean;
+  for (Row& row : rows) {
+    const auto bin = std::lower_bound(kBinEnds.begin(), kBinEnds.end(), row.expected / longest);
+    row.bin = static_cast<size_t>(bin - kBinEnds.begin());
+    if (!row.alone) row.ratio -= roles_[row.role].bins[row.bin].mean;
   }
   return rows;
 }
 
-// A rank with peers is compared with them. One without is compared with its own past, and with the
-// other ranks without peers: as much as they all are slower has a common cause.
+// A rank with peers is compared with those of them that are not slow. One without is compared with
+// its own past, and with the other ranks without peers: as much as they all are slower has a common
+// cause.
 void RankScores::Compare(std::vector<Row>& rows) const {
-  std::map<int32_t, int> sizes;
-  for (const Row& row : rows) ++sizes[row.role];
-  std::map<int32_t, std::vector<double>> ratios, ordinary;  // by role; -1: ranks without peers
+  const auto group = [](const Row& row) { return row.alone ? -1 : row.role; };
+  std::map<int32_t, std::vector<double>> ordinary;  // ratios, by group
+  for (const Row& row : rows)
+    if (!row.slow) ordinary[group(row)].push_back(row.ratio);
+  for (auto& [role, ratios] : ordinary) std::sort(ratios.begin(), ratios.end());
   for (Row& row : rows) {
-    row.alone = sizes[row.role] == 1;
-    const int32_t group = row.alone ? -1 : row.role;
-    ratios[group].push_back(row.ratio);
-    if (!std::binary_search(slow_.begin(), slow_.end(), row.rank))
-      ordinary[group].push_back(row.ratio);
-  }
-  for (auto& [role, values] : ordinary) std::sort(values.begin(), values.end());
-  for (Row& row : rows) {
-    const std::vector<double>& others = ordinary[row.alone ? -1 : row.role];
-    const bool slow = std::binary_search(slow_.begin(), slow_.end(), row.rank);
-    double common = 0;
-    if (slow && !others.empty())
-      common = (others[(others.size() - 1) / 2] + others[others.size() / 2]) / 2;
-    if (!slow && others.size() > 1) common = MedianWithout(others, row.ratio);
+    std::vector<double> others = ordinary[group(row)];
+    if (!row.slow) others.erase(std::lower_bound(others.begin(), others.end(), row.ratio));
+    row.compared = row.alone || !others.empty();
+    double common = others.empty() ? 0 : MiddleOf(others);
     // A rank without peers is not slow because the others are fast by chance.
-    if (row.alone) common = std::max(common - bins_[row.bin].deviation, 0.0);
+    if (row.alone) common = std::max(common - roles_.at(row.role).bins[row.bin].deviation, 0.0);
     row.excess = row.ratio - common;
   }
 }
 
 Score RankScores::LearnAndScore(const Row& row) {
-  Bin& bin = bins_[row.bin];
+  Bin& bin = roles_[row.role].bins[row.bin];
   Score score = {.rank = row.rank, .excess = row.excess};
   if (bin.count >= kBinCount) {
     score.deviation = bin.deviation * noise_.deviation();
@@ -109,7 +100,7 @@ Score RankScores::LearnAndScore(const Row& row) {
   double& level = levels_[row.rank];
   const double distance = std::abs(row.excess - level);
   level += std::clamp(row.excess - level, -kStallRatio, kStallRatio) / kLevelMemory;
-  if (std::binary_search(slow_.begin(), slow_.end(), row.rank)) return score;
+  if (row.slow) return score;
   bin.count = std::min(bin.count + 1, kBinMemory);
   bin.mean += std::clamp(row.ratio, -kStallRatio, kStallRatio) / bin.count;
   const double limit = bin.count > kBinCount ? kClip * bin.deviation : kStallRatio;
@@ -125,18 +116,18 @@ void RankScores::Settle(int32_t rank, Finding finding) {
   if (finding != Finding::kSlow && was_slow) slow_.erase(at);
   if (finding == Finding::kSuspicious) return;
   Pending& pending = pending_[rank];
-  if (finding == Finding::kOrdinary) models_[pending.role].Learn(pending.sums);
+  if (finding == Finding::kOrdinary) roles_[pending.role].model.Learn(pending.sums);
   pending.sums = {};
 }
 
 double RankScores::Count(int32_t role) const {
-  const auto at = models_.find(role);
-  return at == models_.end() ? 0 : at->second.count();
+  const auto at = roles_.find(role);
+  return at == roles_.end() ? 0 : at->second.model.count();
 }
 
 double RankScores::Expect(int32_t role, const Lengths& lengths) const {
-  const auto at = models_.find(role);
-  return at == models_.end() ? 0 : at->second.Expect(lengths);
+  const auto at = roles_.find(role);
+  return at == roles_.end() ? 0 : at->second.model.Expect(lengths);
 }
 
 }  // namespace seqpoint::ranks

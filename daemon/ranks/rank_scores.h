@@ -54,17 +54,26 @@ class RankScores {
 
   template <typename Archive>
   void Visit(Archive& archive) {
-    archive(models_, pending_, levels_, slow_, bins_, noise_);
+    archive(roles_, pending_, levels_, slow_, noise_);
   }
 
  private:
   // Of ranks whose expected work is about the same share of the longest.
   struct Bin {
-    double count = 0, mean = 0, deviation = 0;  // of logarithms; of excesses
+    double count = 0, mean = 0, deviation = 0;  // of ratios; of excesses
 
     template <typename Archive>
     void Visit(Archive& archive) {
       archive(count, mean, deviation);
+    }
+  };
+  struct Role {
+    WorkModel model;
+    std::array<Bin, 8> bins = {};
+
+    template <typename Archive>
+    void Visit(Archive& archive) {
+      archive(model, bins);
     }
   };
   struct Pending {
@@ -80,8 +89,11 @@ class RankScores {
   struct Row {
     int32_t rank = 0, role = 0;
     bool alone = false;  // it has no peers
+    bool slow = false;
+    bool compared = false;  // with itself, or with a peer that is not slow
     size_t bin = 0;
-    double ratio = 0;  // logarithm of work / expected work
+    double expected = 0;  // ns
+    double ratio = 0;     // logarithm of work / expected work
     double excess = 0;
   };
   std::vector<Row> Rows(const JoinedIteration& iteration, const Roles& roles);
@@ -89,11 +101,10 @@ class RankScores {
   Score LearnAndScore(const Row& row);
 
   Part part_;
-  std::map<int32_t, WorkModel> models_;  // by role
-  std::map<int32_t, Pending> pending_;   // by rank
-  std::map<int32_t, double> levels_;     // by rank: recent mean of its excess
-  std::vector<int32_t> slow_;            // ranks
-  std::array<Bin, 8> bins_ = {};
+  std::map<int32_t, Role> roles_;       // by their numbers
+  std::map<int32_t, Pending> pending_;  // by rank
+  std::map<int32_t, double> levels_;    // by rank: recent mean of its excess
+  std::vector<int32_t> slow_;           // ranks
   NoiseEstimate noise_;
 };
 
