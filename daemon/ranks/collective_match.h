@@ -5,6 +5,7 @@
 #ifndef SEQPOINT_DAEMON_RANKS_COLLECTIVE_MATCH_H_
 #define SEQPOINT_DAEMON_RANKS_COLLECTIVE_MATCH_H_
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <utility>
@@ -66,6 +67,10 @@ struct JoinedIteration {
   std::vector<TransferPart> transfers;
   // The ranks that ran a collective (not a transfer) of a communicator, by its hash.
   std::vector<std::pair<uint64_t, std::vector<int32_t>>> communicators;
+
+  bool observed() const {
+    return std::any_of(ranks.begin(), ranks.end(), [](const RankPart& p) { return p.observed(); });
+  }
 };
 
 // `sizes`: the number of ranks of those communicators where it is known. Elsewhere, the ranks that

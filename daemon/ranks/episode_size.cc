@@ -6,21 +6,19 @@
 namespace seqpoint::ranks {
 namespace {
 
-// Where collectives block, a rank's excess makes the iteration longer by most of it. Where the
-// iteration grows by a smaller share, collectives hide a part of the work.
-constexpr double kBlocking = 0.4;
+// Where collectives block, a rank's excess makes the iteration longer by most of it, less what the
+// slowest rank by chance cost before (a share of the iteration). Where the iteration grows by less,
+// the excess is counted several times: collectives overlap with work.
+constexpr double kBlocking = 0.75, kChance = 0.01;
 // Values of LongestScores that make a mean.
 constexpr double kLongestCount = 4;
 // Two sizes agree when they differ by less than this share of the larger one.
 constexpr double kAgree = 0.25;
 
-// `baseline`: standard error of what the excess is measured against.
-Range RangeOf(const ExcessMean& excess, double baseline = 0) {
-  const double scatter =
-      std::max(excess.deviation, excess.spread) / std::sqrt(std::max(excess.count, 1.0));
-  const double error = kNormal95 * std::hypot(scatter, baseline);
-  return {std::expm1(excess.mean), std::expm1(excess.mean - error),
-          std::expm1(excess.mean + error)};
+// A factor of 1.2 is an excess of 0.2.
+Range Excess(const ExcessMean& excess, double baseline = 0) {
+  const Range factor = excess.Factor(baseline);
+  return {factor.value - 1, factor.low - 1, factor.high - 1};
 }
 
 // The growth of the iteration's time, from its share of the grown time.
@@ -32,8 +30,8 @@ Range Growth(const Range& share) {
 // Slow from the start: there is no earlier time to compare with. The whole rank is slower where
 // its time outside of collectives grew as its exclusive time did.
 void SizeFromStart(const EpisodeEvidence& evidence, Episode& episode) {
-  const Range exclusive = RangeOf(evidence.excess[kExclusive]);
-  const Range outside = RangeOf(evidence.excess[kOutside]);
+  const Range exclusive = Excess(evidence.excess[kExclusive]);
+  const Range outside = Excess(evidence.excess[kOutside]);
   const double larger = std::max(exclusive.value, outside.value);
   episode.excess = exclusive;
   episode.cost = {};
@@ -54,22 +52,22 @@ void SizeEpisode(const EpisodeEvidence& evidence, Episode& episode) {
   const ExcessMean& exclusive = evidence.excess[kExclusive];
   if (!evidence.has_peers) {
     const double baseline = exclusive.deviation / std::sqrt(std::max(evidence.baseline_count, 1.0));
-    episode.excess = RangeOf(exclusive, baseline);
+    episode.excess = Excess(exclusive, baseline);
     return;
   }
   const Range growth = Growth(episode.cost);
   const double shown = std::expm1(exclusive.mean) * evidence.exclusive_share;
   const ExcessMean& longest = evidence.excess[kLongest];
-  if (evidence.equal_lengths && growth.value >= kBlocking * shown) {
-    episode.excess = RangeOf(exclusive);
+  if (evidence.equal_lengths && growth.value >= kBlocking * shown - kChance) {
+    episode.excess = Excess(exclusive);
   } else if (evidence.equal_lengths && evidence.time_count > 0) {
     episode.excess = growth;
   } else if (longest.count >= kLongestCount && std::expm1(longest.mean) >= growth.value) {
-    episode.excess = RangeOf(longest);
+    episode.excess = Excess(longest);
   } else if (longest.count >= kLongestCount) {
     episode.excess = growth;  // it delays the iterations in which others are the longest, too
   } else {
-    episode.excess = RangeOf(evidence.excess[kOutside]);
+    episode.excess = Excess(evidence.excess[kOutside]);
     episode.doubt = Doubt::kHidden;
   }
 }

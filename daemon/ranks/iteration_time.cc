@@ -17,6 +17,9 @@ constexpr double kShapeError = 0.02;
 // Standard deviation of the drift of times at equal lengths over a part of a run, relative: real
 // logs drift by 0.6 to 0.8 % within an epoch, most of them less.
 constexpr double kDrift = 0.0015;
+// Standard deviation that stalls cause, which are left out before and after, relative to the
+// growth.
+constexpr double kStallError = 0.01;
 // Losses below this are not worth a change of the sampler.
 constexpr double kFound = 0.01;
 
@@ -87,7 +90,8 @@ double IterationTime::Expect(const Lengths& longest) const {
 
 Range IterationTime::ExcessShare(const TimeRatio& iterations) const {
   const double growth = iterations.value() / ordinary_.value() - 1;
-  const double error = kNormal95 * std::hypot(iterations.Error(), ordinary_.Error(), kDrift);
+  const double error = kNormal95 * std::hypot(iterations.Error(), ordinary_.Error(),
+                                              std::hypot(kDrift, kStallError * growth));
   const auto share = [](double excess) { return excess / (1 + excess); };
   return {share(growth), share(growth - error), share(growth + error)};
 }

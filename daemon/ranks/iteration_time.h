@@ -19,8 +19,6 @@
 
 namespace seqpoint::ranks {
 
-inline constexpr double kNormal95 = 1.96;  // deviations of a 95 % interval
-
 // How some iterations' times compare with what is expected. Stalls count as the largest ordinary
 // deviation: they are as frequent before and after a rank becomes slow.
 struct TimeRatio {

@@ -1,9 +1,9 @@
 // LinkTest: when the transfers of a communicator, or those between two ranks, become slow.
 //
-// Each kind of operations of a communicator or pair has a baseline, the mean logarithm of its
-// transfer time. The time of all transfers of an iteration over what the baselines say is tested
-// as a rank's excess is (straggler_test.h): against the link's own past alone, so that a link that
-// is slow from the start is not known.
+// Each kind of operations of a link has a baseline, the mean logarithm of its transfer time. The
+// time of all transfers of an iteration over what the baselines say is tested as a rank's excess is
+// (StragglerTest), with a tolerance of 3 %: transfers share links and memory with others. A link
+// that is slow from the start is its own baseline, and not known.
 //
 // Threading: one thread. Ownership: values. Memory: at most kMostKinds baselines.
 #ifndef SEQPOINT_DAEMON_RANKS_LINK_TEST_H_
@@ -17,17 +17,18 @@
 
 #include "daemon/ranks/collective_match.h"
 #include "daemon/ranks/noise_estimate.h"
-#include "daemon/ranks/sequential_test.h"
 #include "daemon/ranks/straggler_test.h"
 #include "daemon/ranks/verdict.h"
 
 namespace seqpoint::ranks {
 
-// A communicator, or the two ranks of transfers in one.
+// A communicator, or two ranks that transfer in one.
 struct Link {
   uint64_t communicator = 0;
   int32_t low = -1, high = -1;  // -1: all its ranks
+
   auto operator<=>(const Link&) const = default;
+  bool is_pair() const { return low >= 0; }
 
   template <typename Archive>
   void Visit(Archive& archive) {
@@ -37,11 +38,13 @@ struct Link {
 
 class LinkTest {
  public:
-  // True where the verdicts about a link changed: one became slow or has recovered.
+  // True where a link became slow or has recovered. Their verdicts are kept up to date.
   bool Add(const JoinedIteration& iteration, std::vector<LinkVerdict>& verdicts);
-  bool wants_more() const;
+
   // A link is slow.
   bool slow() const;
+  // As StragglerTest.
+  bool wants_more() const;
 
   template <typename Archive>
   void Visit(Archive& archive) {
@@ -51,8 +54,11 @@ class LinkTest {
   static constexpr size_t kMostKinds = 4096;
 
  private:
+  // Of one kind on one link.
   struct Baseline {
     double count = 0, mean = 0;  // of the logarithm of ns
+
+    void Add(double value);
     template <typename Archive>
     void Visit(Archive& archive) {
       archive(count, mean);
@@ -61,17 +67,17 @@ class LinkTest {
   struct State {
     std::map<uint32_t, Baseline> kinds;
     NoiseEstimate noise;
-    SequentialTest rise, fall;
-    bool slow = false;
-    ExcessMean excess;
+    StragglerTest test;
 
     template <typename Archive>
     void Visit(Archive& archive) {
-      archive(kinds, noise, rise, fall, slow, excess);
+      archive(kinds, noise, test);
     }
   };
-  bool Test(const Link& link, State& state, const JoinedIteration& iteration,
-            const std::vector<const TransferPart*>& parts, std::vector<LinkVerdict>& verdicts);
+  using Parts = std::vector<const TransferPart*>;
+  static Evidence Compare(State& state, const Parts& parts);
+  static void Learn(State& state, const Parts& parts);
+  void MakeRoom(size_t kinds, int64_t number, std::vector<LinkVerdict>& verdicts);
 
   std::map<Link, State> links_;
 };

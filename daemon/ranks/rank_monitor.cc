@@ -92,7 +92,7 @@ void RankMonitor::Impl::Process(const JoinedIteration& joined) {
   if (joined.ranks.size() > 1) TestRanks(joined.number, iteration);
   changes += learned_.links.Add(joined, verdicts.links);
   AddTime(iteration);
-  if (!joined.transfers.empty() || changes != before) Judge();
+  if (joined.observed() || changes != before) Judge();
 }
 
 RankVerdict& RankMonitor::Impl::VerdictOf(int32_t rank) {
@@ -109,7 +109,7 @@ RankVerdict& RankMonitor::Impl::VerdictOf(int32_t rank) {
 void RankMonitor::Impl::AddFigures(const JoinedIteration& joined) {
   verdicts.last = std::max(verdicts.last, joined.number);
   if (verdicts.first < 0) verdicts.first = joined.number;
-  verdicts.observed += !joined.transfers.empty();
+  verdicts.observed += joined.observed();
   for (const RankPart& part : joined.ranks) {
     RankVerdict& verdict = VerdictOf(part.rank);
     if (!part.observed()) continue;

@@ -28,6 +28,12 @@ void ExcessMean::Add(const Evidence& evidence) {
   if (count > 1) spread += (1.25 * std::abs(distance) - spread) / (count - 1);
 }
 
+Range ExcessMean::Factor(double baseline) const {
+  const double scatter = std::max(deviation, spread) / std::sqrt(std::max(count, 1.0));
+  const double error = kNormal95 * std::hypot(scatter, baseline);
+  return {std::exp(mean), std::exp(mean - error), std::exp(mean + error)};
+}
+
 // A delay of fixed length is a smaller share of a long iteration: it varies more than noise does.
 double ExcessMean::Fall(const Evidence& evidence) const {
   const double scale = std::max({evidence.deviation, spread, mean / 4});
@@ -37,7 +43,7 @@ double ExcessMean::Fall(const Evidence& evidence) const {
 StragglerTest::Event StragglerTest::Add(int64_t number, const Evidences& evidence,
                                         const std::array<Penalties, kParts>& penalties,
                                         double threshold) {
-  if (first_ < 0) first_ = number;
+  if (first_ < 0 && evidence[kExclusive].deviation > 0) first_ = number;
   recent_[recent_count_++ % recent_.size()] = {number, evidence};
   if (slow_) {
     for (size_t i = 0; i < excess_.size(); ++i)
@@ -66,7 +72,7 @@ void StragglerTest::Begin(size_t part) {
   slow_ = true;
   part_ = part;
   since_ = rises_[part].onset();
-  from_start_ = since_ <= first_;
+  from_start_ = first_ < 0 || since_ <= first_;
   fall_.Reset();
   excess_ = {};
   for (const Value& value : recent_)

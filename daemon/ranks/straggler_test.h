@@ -17,6 +17,7 @@
 
 #include "daemon/ranks/rank_scores.h"
 #include "daemon/ranks/sequential_test.h"
+#include "daemon/ranks/verdict.h"
 
 namespace seqpoint::ranks {
 
@@ -40,6 +41,8 @@ struct ExcessMean {
   double spread = 0;     // of the values about the mean
 
   void Add(const Evidence& evidence);
+  // exp(mean) with its 95 % interval. `baseline`: standard error of what it is measured against.
+  Range Factor(double baseline = 0) const;
   // Standardised, so that it is positive when the excess is over: more than half of it is gone.
   double Fall(const Evidence& evidence) const;
 

@@ -11,6 +11,8 @@
 
 namespace seqpoint::ranks {
 
+inline constexpr double kNormal95 = 1.96;  // standard errors
+
 struct Range {
   double value = 0, low = 0, high = 0;
 };
@@ -46,8 +48,9 @@ struct Episode {
   int64_t last = -1;        // -1: it goes on
   bool from_start = false;  // slow since the first iteration that was observed
   int64_t named = 0;        // the iteration after which it was found
-  // How much longer than expected the rank's own work takes, as a share of it. Where `doubt` is
-  // kHidden, at least that much: value is the lower end.
+  // How much longer than expected the rank's own work takes, as a share of it. Where collectives
+  // overlap with work, as a share of the iteration's time, which may be a little less. Where
+  // `doubt` is kHidden, only a part of the work is seen.
   Range excess;
   // By how much the job's iterations are longer because of it, as a share of their time.
   Range cost;

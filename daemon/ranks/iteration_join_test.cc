@@ -1,0 +1,100 @@
+#include "daemon/ranks/iteration_join.h"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+namespace seqpoint::ranks {
+namespace {
+
+RankIteration Report(int64_t number, int32_t rank, int collectives = 1) {
+  RankIteration report;
+  report.number = number;
+  report.rank = rank;
+  report.duration_ns = 100;
+  for (int i = 0; i < collectives; ++i) {
+    Collective c;
+    c.communicator = 1;
+    c.sequence = static_cast<uint32_t>(number * collectives + i);
+    c.start_ns = 10 * i;
+    c.end_ns = 10 * i + 5;
+    report.collectives.push_back(c);
+  }
+  return report;
+}
+
+std::vector<int64_t> Numbers(const std::vector<JoinedIteration>& joined) {
+  std::vector<int64_t> numbers;
+  for (const JoinedIteration& iteration : joined) numbers.push_back(iteration.number);
+  return numbers;
+}
+
+TEST(IterationJoin, WaitsForEachRank) {
+  IterationJoin join;
+  join.SetRanks({0, 1});
+  join.Add(Report(0, 0));
+  join.Add(Report(8, 0));
+  EXPECT_TRUE(join.Take().empty());
+  join.Add(Report(0, 1));
+  const auto joined = join.Take();
+  ASSERT_EQ(Numbers(joined), std::vector<int64_t>{0});
+  EXPECT_TRUE(joined[0].complete);
+  EXPECT_EQ(joined[0].ranks.size(), 2U);
+}
+
+TEST(IterationJoin, ARankThatIsPastAnIterationDoesNotHoldItUp) {
+  IterationJoin join;
+  join.SetRanks({0, 1});
+  join.Add(Report(0, 0));
+  join.Add(Report(8, 1));  // its record of iteration 0 was dropped
+  const auto joined = join.Take();
+  ASSERT_EQ(Numbers(joined), std::vector<int64_t>{0});
+  EXPECT_FALSE(joined[0].complete);
+  EXPECT_EQ(join.losses().incomplete, 1);
+}
+
+TEST(IterationJoin, ARankThatNeverReportsIsWaitedForSomeIterationsOnly) {
+  IterationJoin join;
+  join.SetRanks({0, 1, 2});
+  for (int64_t number = 0; number < IterationJoin::kPatience; ++number)
+    for (const int32_t rank : {0, 1}) join.Add(Report(number, rank));
+  EXPECT_TRUE(join.Take().empty());
+  join.Add(Report(IterationJoin::kPatience, 0));
+  ASSERT_EQ(Numbers(join.Take()), std::vector<int64_t>{0});
+  join.Add(Report(0, 2));
+  EXPECT_EQ(join.losses().late, 1);
+}
+
+TEST(IterationJoin, ARankThatIsGoneIsNotWaitedFor) {
+  IterationJoin join;
+  join.SetRanks({0, 1});
+  join.Add(Report(0, 0));
+  join.SetRanks({0});
+  EXPECT_EQ(Numbers(join.Take()), std::vector<int64_t>{0});
+}
+
+TEST(IterationJoin, KeepsNoMoreThanItsBound) {
+  IterationJoin join;
+  join.SetRanks({0, 1});
+  constexpr int kCollectives = 1 << 16;
+  int64_t taken = 0;
+  for (int64_t number = 0; number < 40; ++number) {
+    join.Add(Report(number, 0, kCollectives));
+    taken += static_cast<int64_t>(join.Take().size());
+  }
+  EXPECT_GE(taken, 40 - static_cast<int64_t>(IterationJoin::kMostCollectives / kCollectives));
+}
+
+TEST(IterationJoin, CountsWhatMakesNoSense) {
+  IterationJoin join;
+  join.SetRanks({0, 1});
+  RankIteration report = Report(0, 0, 2);
+  std::swap(report.collectives[0].start_ns, report.collectives[0].end_ns);
+  join.Add(report);
+  join.Add(Report(0, 0));
+  EXPECT_EQ(join.losses().invalid, 1);
+  EXPECT_EQ(join.losses().repeated, 1);
+}
+
+}  // namespace
+}  // namespace seqpoint::ranks
