@@ -7,7 +7,7 @@
 #include <array>
 
 #include "daemon/ranks/iteration_time.h"
-#include "daemon/ranks/straggler_test.h"
+#include "daemon/ranks/straggler_detector.h"
 #include "daemon/ranks/verdict.h"
 
 namespace seqpoint::ranks {

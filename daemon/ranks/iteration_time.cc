@@ -19,7 +19,7 @@ constexpr double kShapeError = 0.02;
 constexpr double kDrift = 0.0015;
 // Standard deviation that stalls cause, which are left out before and after, relative to the
 // growth.
-constexpr double kStallError = 0.01;
+constexpr double kStallError = 0.02;
 // Losses below this are not worth a change of the sampler.
 constexpr double kFound = 0.01;
 
@@ -38,6 +38,7 @@ void TimeRatio::Add(double time, double expected, double deviation) {
   if (count >= kSpreadCount && limit > 0) ratio = std::clamp(ratio, mean - limit, mean + limit);
   count += 1;
   time_ns += ratio * expected;
+  stall_ns += time - ratio * expected;
   expected_ns += expected;
   const double distance = ratio - mean;
   mean += distance / count;
@@ -89,7 +90,9 @@ double IterationTime::Expect(const Lengths& longest) const {
 }
 
 Range IterationTime::ExcessShare(const TimeRatio& iterations) const {
-  const double growth = iterations.value() / ordinary_.value() - 1;
+  // Stalls are as frequent before and after a rank becomes slow, and too rare to compare.
+  const double growth =
+      (iterations.value() - ordinary_.value()) / (ordinary_.value() + ordinary_.stalls());
   const double error = kNormal95 * std::hypot(iterations.Error(), ordinary_.Error(),
                                               std::hypot(kDrift, kStallError * growth));
   const auto share = [](double excess) { return excess / (1 + excess); };

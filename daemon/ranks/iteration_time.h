@@ -19,20 +19,21 @@
 
 namespace seqpoint::ranks {
 
-// How some iterations' times compare with what is expected. Stalls count as the largest ordinary
-// deviation: they are as frequent before and after a rank becomes slow.
+// How some iterations' times compare with what is expected, and what stalls add to that.
 struct TimeRatio {
-  double count = 0, time_ns = 0, expected_ns = 0;
+  double count = 0, time_ns = 0, expected_ns = 0;  // time_ns: without the excess of stalls
+  double stall_ns = 0;
   double mean = 0, spread = 0;  // of single ratios
 
   // `deviation`: of one ratio; 0: not known.
   void Add(double time, double expected, double deviation);
   double value() const { return expected_ns > 0 ? time_ns / expected_ns : 1; }
+  double stalls() const { return expected_ns > 0 ? stall_ns / expected_ns : 0; }
   double Error() const;  // standard error of value()
 
   template <typename Archive>
   void Visit(Archive& archive) {
-    archive(count, time_ns, expected_ns, mean, spread);
+    archive(count, time_ns, expected_ns, stall_ns, mean, spread);
   }
 };
 

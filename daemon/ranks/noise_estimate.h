@@ -16,7 +16,7 @@
 #include <utility>
 #include <vector>
 
-#include "daemon/ranks/sequential_test.h"
+#include "daemon/ranks/cusum_bank.h"
 
 namespace seqpoint::ranks {
 
@@ -27,7 +27,7 @@ class NoiseEstimate {
 
   // Of one value; 0 without any.
   double deviation() const { return deviation_; }
-  // For SequentialTest, of values that were divided by deviation().
+  // For CusumBank, of values that were divided by deviation().
   const Penalties& penalties() const { return penalties_; }
 
   template <typename Archive>

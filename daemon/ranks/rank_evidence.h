@@ -14,7 +14,7 @@
 #include "daemon/ranks/longest_scores.h"
 #include "daemon/ranks/rank_scores.h"
 #include "daemon/ranks/roles.h"
-#include "daemon/ranks/straggler_test.h"
+#include "daemon/ranks/straggler_detector.h"
 
 namespace seqpoint::ranks {
 

@@ -6,9 +6,9 @@
 
 #include "daemon/ranks/archive.h"
 #include "daemon/ranks/episode_size.h"
-#include "daemon/ranks/link_test.h"
+#include "daemon/ranks/link_detector.h"
 #include "daemon/ranks/rank_evidence.h"
-#include "daemon/ranks/straggler_test.h"
+#include "daemon/ranks/straggler_detector.h"
 #include "daemon/ranks/turns.h"
 
 namespace seqpoint::ranks {
@@ -39,7 +39,7 @@ class RankMonitor::Impl {
  private:
   // The test of one rank.
   struct Tested {
-    StragglerTest test;
+    StragglerDetector test;
     int64_t scores = 0, missed = 0;  // iterations; missed: with collectives that were not reported
     TimeRatio time;                  // of the episode that goes on
 
@@ -53,7 +53,7 @@ class RankMonitor::Impl {
   struct Learned {
     RankEvidence evidence;
     std::map<int32_t, Tested> tests;  // by rank
-    LinkTest links;
+    LinkDetector links;
 
     template <typename Archive>
     void Visit(Archive& archive) {
@@ -65,7 +65,7 @@ class RankMonitor::Impl {
   RankVerdict& VerdictOf(int32_t rank);
   void AddFigures(const JoinedIteration& joined);
   void TestRanks(int64_t number, const RankEvidence::Iteration& iteration);
-  void Note(RankVerdict& verdict, Tested& tested, StragglerTest::Event event, int64_t number);
+  void Note(RankVerdict& verdict, Tested& tested, StragglerDetector::Event event, int64_t number);
   void AddTime(const RankEvidence::Iteration& iteration);
   void Size(RankVerdict& verdict);
   void Judge();
@@ -130,15 +130,15 @@ void RankMonitor::Impl::TestRanks(int64_t number, const RankEvidence::Iteration&
     Tested& tested = learned_.tests[rank];
     tested.scores += evidences[kExclusive].deviation > 0;
     const auto event = tested.test.Add(number, evidences, penalties, threshold);
-    if (event != StragglerTest::Event::kNone) Note(VerdictOf(rank), tested, event, number);
+    if (event != StragglerDetector::Event::kNone) Note(VerdictOf(rank), tested, event, number);
     learned_.evidence.Settle(rank, tested.test.finding());
   }
 }
 
-void RankMonitor::Impl::Note(RankVerdict& verdict, Tested& tested, StragglerTest::Event event,
+void RankMonitor::Impl::Note(RankVerdict& verdict, Tested& tested, StragglerDetector::Event event,
                              int64_t number) {
   ++changes;
-  if (event == StragglerTest::Event::kRecovered) {
+  if (event == StragglerDetector::Event::kRecovered) {
     if (!verdict.episodes.empty()) verdict.episodes.back().last = tested.test.since() - 1;
     return;
   }

@@ -1,13 +1,13 @@
-// StragglerTest: when one rank becomes slow and when it recovers, by its scores.
+// StragglerDetector: when one rank becomes slow and when it recovers, by its scores.
 //
-// Three kinds of evidence are tested, each by a SequentialTest of (excess - tolerance) / deviation.
+// Three kinds of evidence are tested, each by a CusumBank of (excess - tolerance) / deviation.
 // The tolerance is 1 % of the rank's work, because chips of one model differ by as much, and at
 // least half a deviation: less than that is lost in what the slowest rank of an iteration costs by
 // chance. A slow rank has recovered when a test of (half its excess - excess) / deviation says so.
 //
 // Threading, ownership: values.
-#ifndef SEQPOINT_DAEMON_RANKS_STRAGGLER_TEST_H_
-#define SEQPOINT_DAEMON_RANKS_STRAGGLER_TEST_H_
+#ifndef SEQPOINT_DAEMON_RANKS_STRAGGLER_DETECTOR_H_
+#define SEQPOINT_DAEMON_RANKS_STRAGGLER_DETECTOR_H_
 
 #include <algorithm>
 #include <array>
@@ -15,8 +15,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "daemon/ranks/cusum_bank.h"
 #include "daemon/ranks/rank_scores.h"
-#include "daemon/ranks/sequential_test.h"
 #include "daemon/ranks/verdict.h"
 
 namespace seqpoint::ranks {
@@ -52,7 +52,7 @@ struct ExcessMean {
   }
 };
 
-class StragglerTest {
+class StragglerDetector {
  public:
   enum class Event { kNone, kBecameSlow, kRecovered };
 
@@ -94,8 +94,8 @@ class StragglerTest {
   void Begin(size_t part);
 
   int64_t first_ = -1;  // iteration that was tested
-  std::array<SequentialTest, kParts> rises_;
-  SequentialTest fall_;
+  std::array<CusumBank, kParts> rises_;
+  CusumBank fall_;
   bool slow_ = false, from_start_ = false;
   size_t part_ = 0;
   int64_t since_ = -1;
@@ -106,4 +106,4 @@ class StragglerTest {
 
 }  // namespace seqpoint::ranks
 
-#endif  // SEQPOINT_DAEMON_RANKS_STRAGGLER_TEST_H_
+#endif  // SEQPOINT_DAEMON_RANKS_STRAGGLER_DETECTOR_H_

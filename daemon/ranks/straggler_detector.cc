@@ -1,4 +1,4 @@
-#include "daemon/ranks/straggler_test.h"
+#include "daemon/ranks/straggler_detector.h"
 
 #include <algorithm>
 #include <cmath>
@@ -40,9 +40,9 @@ double ExcessMean::Fall(const Evidence& evidence) const {
   return (mean / 2 - evidence.excess) / scale;
 }
 
-StragglerTest::Event StragglerTest::Add(int64_t number, const Evidences& evidence,
-                                        const std::array<Penalties, kParts>& penalties,
-                                        double threshold) {
+StragglerDetector::Event StragglerDetector::Add(int64_t number, const Evidences& evidence,
+                                                const std::array<Penalties, kParts>& penalties,
+                                                double threshold) {
   if (first_ < 0 && evidence[kExclusive].deviation > 0) first_ = number;
   recent_[recent_count_++ % recent_.size()] = {number, evidence};
   if (slow_) {
@@ -54,7 +54,7 @@ StragglerTest::Event StragglerTest::Add(int64_t number, const Evidences& evidenc
     if (fall_.evidence() < threshold) return Event::kNone;
     since_ = fall_.onset();
     slow_ = false;
-    for (SequentialTest& rise : rises_) rise.Reset();
+    for (CusumBank& rise : rises_) rise.Reset();
     return Event::kRecovered;
   }
   for (size_t i = 0; i < rises_.size(); ++i) {
@@ -68,7 +68,7 @@ StragglerTest::Event StragglerTest::Add(int64_t number, const Evidences& evidenc
   return Event::kNone;
 }
 
-void StragglerTest::Begin(size_t part) {
+void StragglerDetector::Begin(size_t part) {
   slow_ = true;
   part_ = part;
   since_ = rises_[part].onset();
@@ -80,14 +80,14 @@ void StragglerTest::Begin(size_t part) {
       if (value.number >= since_) excess_[i].Add(value.evidence[i]);
 }
 
-RankScores::Finding StragglerTest::finding() const {
+RankScores::Finding StragglerDetector::finding() const {
   if (slow_) return RankScores::Finding::kSlow;
-  const bool quiet = std::all_of(rises_.begin(), rises_.end(),
-                                 [](const SequentialTest& rise) { return rise.quiet(); });
+  const bool quiet =
+      std::all_of(rises_.begin(), rises_.end(), [](const CusumBank& rise) { return rise.quiet(); });
   return quiet ? RankScores::Finding::kOrdinary : RankScores::Finding::kSuspicious;
 }
 
-bool StragglerTest::wants_more() const {
+bool StragglerDetector::wants_more() const {
   if (slow_) return fall_.evidence() > kSuspicion || excess_[part_].count < kSizeCount;
   return std::max(rises_[kExclusive].evidence(), rises_[kOutside].evidence()) > kSuspicion;
 }

@@ -1,4 +1,4 @@
-#include "daemon/ranks/link_test.h"
+#include "daemon/ranks/link_detector.h"
 
 #include <algorithm>
 #include <cmath>
@@ -10,7 +10,7 @@ namespace {
 
 // Iterations that make a baseline, and those that it remembers.
 constexpr double kBaseline = 16, kBaselineMemory = 1024;
-// StragglerTest tolerates 1 % of excess times weight: 3 % here.
+// StragglerDetector tolerates 1 % of excess times weight: 3 % here.
 constexpr double kLinkWeight = 1.0 / 3;
 
 double EachNs(const TransferPart& part) {
@@ -47,7 +47,7 @@ LinkVerdict* FindVerdict(const Link& link, std::vector<LinkVerdict>& verdicts) {
 
 }  // namespace
 
-bool LinkTest::Add(const JoinedIteration& iteration, std::vector<LinkVerdict>& verdicts) {
+bool LinkDetector::Add(const JoinedIteration& iteration, std::vector<LinkVerdict>& verdicts) {
   std::map<Link, Parts> parts;
   for (const TransferPart& part : iteration.transfers)
     if (part.complete && part.transfer_ns > 0)
@@ -62,11 +62,11 @@ bool LinkTest::Add(const JoinedIteration& iteration, std::vector<LinkVerdict>& v
                                       {state.noise.penalties(), Penalties(), Penalties()},
                                       Threshold(links_.size()));
     if (state.test.finding() == RankScores::Finding::kOrdinary) Learn(state, of_link);
-    changed |= event != StragglerTest::Event::kNone;
-    if (event == StragglerTest::Event::kBecameSlow)
+    changed |= event != StragglerDetector::Event::kNone;
+    if (event == StragglerDetector::Event::kBecameSlow)
       AddVerdict(link, iteration, state.test.since(), verdicts);
     LinkVerdict* const verdict = FindVerdict(link, verdicts);
-    if (verdict && event == StragglerTest::Event::kRecovered)
+    if (verdict && event == StragglerDetector::Event::kRecovered)
       verdict->last = state.test.since() - 1;
     if (verdict && state.test.slow()) verdict->factor = state.test.excess()[kExclusive].Factor();
   }
@@ -74,7 +74,7 @@ bool LinkTest::Add(const JoinedIteration& iteration, std::vector<LinkVerdict>& v
 }
 
 // How much longer the transfers took than their baselines say.
-Evidence LinkTest::Compare(State& state, const Parts& parts) {
+Evidence LinkDetector::Compare(State& state, const Parts& parts) {
   double seen_ns = 0, expected_ns = 0;
   for (const TransferPart* part : parts) {
     const auto baseline = state.kinds.find(part->kind);
@@ -88,18 +88,18 @@ Evidence LinkTest::Compare(State& state, const Parts& parts) {
   return evidence;
 }
 
-void LinkTest::Learn(State& state, const Parts& parts) {
+void LinkDetector::Learn(State& state, const Parts& parts) {
   for (const TransferPart* part : parts) state.kinds[part->kind].Add(std::log(EachNs(*part)));
 }
 
-void LinkTest::Baseline::Add(double value) {
+void LinkDetector::Baseline::Add(double value) {
   count = std::min(count + 1, kBaselineMemory);
   const double limit = count > kBaseline ? 0.2 : 1e9;  // of a logarithm: a stall is no new level
   mean += std::clamp(value - mean, -limit, limit) / count;
 }
 
 // Communicators that are created again and again would fill the memory: all are learned again then.
-void LinkTest::MakeRoom(size_t kinds, int64_t number, std::vector<LinkVerdict>& verdicts) {
+void LinkDetector::MakeRoom(size_t kinds, int64_t number, std::vector<LinkVerdict>& verdicts) {
   for (const auto& [link, state] : links_) kinds += state.kinds.size();
   if (kinds <= kMostKinds) return;
   links_.clear();
@@ -107,12 +107,12 @@ void LinkTest::MakeRoom(size_t kinds, int64_t number, std::vector<LinkVerdict>& 
     if (verdict.last < 0) verdict.last = number;
 }
 
-bool LinkTest::slow() const {
+bool LinkDetector::slow() const {
   return std::any_of(links_.begin(), links_.end(),
                      [](const auto& entry) { return entry.second.test.slow(); });
 }
 
-bool LinkTest::wants_more() const {
+bool LinkDetector::wants_more() const {
   return std::any_of(links_.begin(), links_.end(),
                      [](const auto& entry) { return entry.second.test.wants_more(); });
 }

@@ -1,13 +1,13 @@
-// LinkTest: when the transfers of a communicator, or those between two ranks, become slow.
+// LinkDetector: when the transfers of a communicator, or those between two ranks, become slow.
 //
 // Each kind of operations of a link has a baseline, the mean logarithm of its transfer time. The
 // time of all transfers of an iteration over what the baselines say is tested as a rank's excess is
-// (StragglerTest), with a tolerance of 3 %: transfers share links and memory with others. A link
-// that is slow from the start is its own baseline, and not known.
+// (StragglerDetector), with a tolerance of 3 %: transfers share links and memory with others. A
+// link that is slow from the start is its own baseline, and not known.
 //
 // Threading: one thread. Ownership: values. Memory: at most kMostKinds baselines.
-#ifndef SEQPOINT_DAEMON_RANKS_LINK_TEST_H_
-#define SEQPOINT_DAEMON_RANKS_LINK_TEST_H_
+#ifndef SEQPOINT_DAEMON_RANKS_LINK_DETECTOR_H_
+#define SEQPOINT_DAEMON_RANKS_LINK_DETECTOR_H_
 
 #include <compare>
 #include <cstddef>
@@ -17,7 +17,7 @@
 
 #include "daemon/ranks/collective_match.h"
 #include "daemon/ranks/noise_estimate.h"
-#include "daemon/ranks/straggler_test.h"
+#include "daemon/ranks/straggler_detector.h"
 #include "daemon/ranks/verdict.h"
 
 namespace seqpoint::ranks {
@@ -36,14 +36,14 @@ struct Link {
   }
 };
 
-class LinkTest {
+class LinkDetector {
  public:
   // True where a link became slow or has recovered. Their verdicts are kept up to date.
   bool Add(const JoinedIteration& iteration, std::vector<LinkVerdict>& verdicts);
 
   // A link is slow.
   bool slow() const;
-  // As StragglerTest.
+  // As StragglerDetector.
   bool wants_more() const;
 
   template <typename Archive>
@@ -67,7 +67,7 @@ class LinkTest {
   struct State {
     std::map<uint32_t, Baseline> kinds;
     NoiseEstimate noise;
-    StragglerTest test;
+    StragglerDetector test;
 
     template <typename Archive>
     void Visit(Archive& archive) {
@@ -84,4 +84,4 @@ class LinkTest {
 
 }  // namespace seqpoint::ranks
 
-#endif  // SEQPOINT_DAEMON_RANKS_LINK_TEST_H_
+#endif  // SEQPOINT_DAEMON_RANKS_LINK_DETECTOR_H_

@@ -1,4 +1,4 @@
-// SequentialTest: whether the mean of a stream of values has risen, and since when.
+// CusumBank: whether the mean of a stream of values has risen, and since when.
 //
 // The values are standardised: under "nothing has risen" their mean is at most 0 and their
 // deviation
@@ -14,8 +14,8 @@
 // the size of the effect, within a few values, and needs no window of values.
 //
 // Threading, ownership: values.
-#ifndef SEQPOINT_DAEMON_RANKS_SEQUENTIAL_TEST_H_
-#define SEQPOINT_DAEMON_RANKS_SEQUENTIAL_TEST_H_
+#ifndef SEQPOINT_DAEMON_RANKS_CUSUM_BANK_H_
+#define SEQPOINT_DAEMON_RANKS_CUSUM_BANK_H_
 
 #include <array>
 #include <cstddef>
@@ -49,10 +49,10 @@ inline constexpr double kTestedIterations = 10000, kFalseAlarms = 0.005;
 double Threshold(size_t tests, double values = kTestedIterations,
                  double false_alarms = kFalseAlarms);
 
-class SequentialTest {
+class CusumBank {
  public:
   void Add(int64_t number, double z, const Penalties& penalties);
-  void Reset() { *this = SequentialTest(); }
+  void Reset() { *this = CusumBank(); }
 
   // The largest CUSUM.
   double evidence() const { return sums_[Largest()]; }
@@ -75,4 +75,4 @@ class SequentialTest {
 
 }  // namespace seqpoint::ranks
 
-#endif  // SEQPOINT_DAEMON_RANKS_SEQUENTIAL_TEST_H_
+#endif  // SEQPOINT_DAEMON_RANKS_CUSUM_BANK_H_

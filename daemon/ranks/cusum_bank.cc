@@ -1,4 +1,4 @@
-#include "daemon/ranks/sequential_test.h"
+#include "daemon/ranks/cusum_bank.h"
 
 #include <algorithm>
 #include <cmath>
@@ -10,7 +10,7 @@ double Threshold(size_t tests, double values, double false_alarms) {
                   false_alarms);
 }
 
-void SequentialTest::Add(int64_t number, double z, const Penalties& penalties) {
+void CusumBank::Add(int64_t number, double z, const Penalties& penalties) {
   z = std::clamp(z, -kClip, kClip);
   for (size_t i = 0; i < kSlopes.size(); ++i) {
     if (sums_[i] <= 0) onsets_[i] = number;
@@ -18,11 +18,11 @@ void SequentialTest::Add(int64_t number, double z, const Penalties& penalties) {
   }
 }
 
-bool SequentialTest::quiet() const {
+bool CusumBank::quiet() const {
   return std::all_of(sums_.begin(), sums_.end(), [](double sum) { return sum <= 0; });
 }
 
-size_t SequentialTest::Largest() const {
+size_t CusumBank::Largest() const {
   return static_cast<size_t>(std::max_element(sums_.begin(), sums_.end()) - sums_.begin());
 }
 
