@@ -32,9 +32,9 @@ using Penalties = std::array<double, kSlopes.size()>;
 // A value beyond that many deviations counts as that many: stalls are no evidence of more.
 inline constexpr double kClip = 4;
 
-// A rise of less than half a deviation is lost in what the slowest of several ranks costs by
-// chance.
-inline constexpr double kNoiseTolerance = 0.5;
+// A rise of less than three quarters of a deviation is lost in what the slowest of several ranks
+// costs by chance.
+inline constexpr double kNoiseTolerance = 0.75;
 
 // Evidence that is worth looking at every iteration: ln 20, which one of 20 ranks reaches by chance
 // in an iteration.

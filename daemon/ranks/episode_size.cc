@@ -10,6 +10,12 @@ namespace {
 // slowest rank by chance cost before (a share of the iteration). Where the iteration grows by less,
 // the excess is counted several times: collectives overlap with work.
 constexpr double kBlocking = 0.75, kChance = 0.01;
+// A share of the iteration's time.
+constexpr double kMaterial = 0.005;
+// With 25 buckets an excess shows 13 times at most.
+constexpr double kLeastLeverage = 0.08;
+// Iterations whose mean time tells nothing yet.
+constexpr double kFewTimes = 8;
 // Values of LongestScores that make a mean.
 constexpr double kLongestCount = 4;
 // Two sizes agree when they differ by less than this share of the larger one.
@@ -43,6 +49,15 @@ void SizeFromStart(const EpisodeEvidence& evidence, Episode& episode) {
 }
 
 }  // namespace
+
+std::optional<bool> Matters(const EpisodeEvidence& evidence, bool from_start, size_t part) {
+  if (!evidence.has_peers || !evidence.equal_lengths || part != kExclusive) return true;
+  const double shown = std::expm1(evidence.excess[kExclusive].mean) * evidence.exclusive_share;
+  if (from_start) return evidence.leverage * shown > kMaterial;
+  if (kLeastLeverage * shown > kMaterial) return true;
+  if (evidence.time_count < kFewTimes) return std::nullopt;
+  return evidence.cost.high > kMaterial;
+}
 
 void SizeEpisode(const EpisodeEvidence& evidence, Episode& episode) {
   episode.doubt = Doubt::kNone;

@@ -5,6 +5,8 @@
 #define SEQPOINT_DAEMON_RANKS_EPISODE_SIZE_H_
 
 #include <array>
+#include <cstddef>
+#include <optional>
 
 #include "daemon/ranks/iteration_time.h"
 #include "daemon/ranks/straggler_detector.h"
@@ -14,13 +16,19 @@ namespace seqpoint::ranks {
 
 struct EpisodeEvidence {
   std::array<ExcessMean, kParts> excess;
-  Range cost;                  // share of the iterations' time
-  double time_count = 0;       // iterations that the cost was computed from
+  Range cost;             // share of the iterations' time
+  double time_count = 0;  // iterations that the cost was computed from
+  double leverage = 1;
   double exclusive_share = 0;  // the rank's exclusive time as a share of the iteration
   bool has_peers = false;
   double baseline_count = 0;   // without peers: iterations that its baseline was learned from
   bool equal_lengths = false;  // in each iteration, on all ranks
 };
+
+// Whether an episode costs more than half a percent of the iteration's time. Where lengths are
+// equal and collectives overlap with work, tiny differences between ranks show many times. Nothing:
+// only more iterations tell.
+std::optional<bool> Matters(const EpisodeEvidence& evidence, bool from_start, size_t part);
 
 // Sets excess, cost and their doubts.
 void SizeEpisode(const EpisodeEvidence& evidence, Episode& episode);

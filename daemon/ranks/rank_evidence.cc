@@ -1,6 +1,7 @@
 #include "daemon/ranks/rank_evidence.h"
 
 #include <algorithm>
+#include <cmath>
 
 namespace seqpoint::ranks {
 namespace {
@@ -51,11 +52,12 @@ double RankEvidence::Work(const RankPart& part) const {
 }
 
 void RankEvidence::Summarize(const JoinedIteration& joined, Iteration& iteration) const {
-  double time_ns = 0;
+  double time_ns = 0, wait_ns = 0;
   std::vector<double> works;
   for (const RankPart& part : joined.ranks) {
     if (part.duration_ns <= 0 || part.distorted || part.missed > 0) return;
     time_ns += static_cast<double>(part.duration_ns);
+    wait_ns += static_cast<double>(part.wait_ns);
     iteration.lengths.push_back(part.lengths);
     works.push_back(Work(part));
   }
@@ -64,6 +66,7 @@ void RankEvidence::Summarize(const JoinedIteration& joined, Iteration& iteration
   works.erase(works.begin() + static_cast<ptrdiff_t>(longest));
   if (works.empty() || !(work > 0)) return;
   iteration.time_ns = time_ns / static_cast<double>(joined.ranks.size());
+  iteration.wait_ns = wait_ns / static_cast<double>(joined.ranks.size());
   iteration.longest = joined.ranks[longest].rank;
   iteration.longest_lengths = joined.ranks[longest].lengths;
   iteration.second = *std::max_element(works.begin(), works.end()) / work;
@@ -76,6 +79,10 @@ void RankEvidence::Settle(int32_t rank, RankScores::Finding finding) {
 }
 
 void RankEvidence::LearnTime(const Iteration& iteration, bool slow) {
+  const double time = iteration.expected_ns > 0 ? iteration.time_ns / iteration.expected_ns : 0;
+  const bool stall = std::abs(time - 1) > kClip * time_.deviation();
+  if (!slow && !stall && iteration.wait_ns > 0)
+    leverage_.Add(time, iteration.wait_ns / iteration.expected_ns);
   if (iteration.time_ns > 0)
     time_.Add(iteration.time_ns, iteration.longest_lengths, iteration.lengths, slow);
 }

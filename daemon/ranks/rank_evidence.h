@@ -11,6 +11,7 @@
 
 #include "daemon/ranks/collective_match.h"
 #include "daemon/ranks/iteration_time.h"
+#include "daemon/ranks/leverage.h"
 #include "daemon/ranks/longest_scores.h"
 #include "daemon/ranks/rank_scores.h"
 #include "daemon/ranks/roles.h"
@@ -25,6 +26,7 @@ class RankEvidence {
     std::map<int32_t, Evidences> ranks;
     double time_ns = 0;      // mean of the ranks' durations; 0: not known
     double expected_ns = 0;  // 0: not known
+    double wait_ns = 0;      // mean of the ranks'; 0 where collectives are not known
     int32_t longest = -1;    // rank that is expected to work longest
     double second = 1;       // expected work of the next one, as a share of it
     std::vector<Lengths> lengths;
@@ -39,13 +41,14 @@ class RankEvidence {
 
   std::array<Penalties, kParts> penalties() const;
   const IterationTime& time() const { return time_; }
+  double leverage() const { return leverage_.value(); }
   // Iterations that the rank's expected work was learned from.
   double Count(int32_t rank) const { return exclusive_.Count(roles_.RoleOf(rank)); }
   bool HasPeers(int32_t rank) const { return roles_.HasPeers(rank); }
 
   template <typename Archive>
   void Visit(Archive& archive) {
-    archive(roles_, exclusive_, outside_, longest_, time_);
+    archive(roles_, exclusive_, outside_, longest_, time_, leverage_);
   }
 
  private:
@@ -56,6 +59,7 @@ class RankEvidence {
   RankScores exclusive_{RankScores::Part::kExclusive}, outside_{RankScores::Part::kOutside};
   LongestScores longest_;
   IterationTime time_;
+  Leverage leverage_;
 };
 
 }  // namespace seqpoint::ranks

@@ -41,11 +41,13 @@ class RankMonitor::Impl {
   struct Tested {
     StragglerDetector test;
     int64_t scores = 0, missed = 0;  // iterations; missed: with collectives that were not reported
-    TimeRatio time;                  // of the episode that goes on
+    TimeRatio time;                  // since it became slow
+
+    bool named = false;  // the episode that goes on has a verdict
 
     template <typename Archive>
     void Visit(Archive& archive) {
-      archive(test, scores, missed, time);
+      archive(test, scores, missed, time, named);
     }
   };
 
@@ -65,9 +67,11 @@ class RankMonitor::Impl {
   RankVerdict& VerdictOf(int32_t rank);
   void AddFigures(const JoinedIteration& joined);
   void TestRanks(int64_t number, const RankEvidence::Iteration& iteration);
-  void Note(RankVerdict& verdict, Tested& tested, StragglerDetector::Event event, int64_t number);
+  void NameSlowRanks(int64_t number);
+  void Open(RankVerdict& verdict, const Tested& tested, int64_t number);
+  void Close(RankVerdict& verdict, const Tested& tested);
   void AddTime(const RankEvidence::Iteration& iteration);
-  void Size(RankVerdict& verdict);
+  EpisodeEvidence EvidenceOf(const RankVerdict& verdict);
   void Judge();
   Course CourseOf(const RankVerdict& verdict) const;
   Doubt DoubtOf(const RankVerdict& verdict) const;
@@ -92,6 +96,7 @@ void RankMonitor::Impl::Process(const JoinedIteration& joined) {
   if (joined.ranks.size() > 1) TestRanks(joined.number, iteration);
   changes += learned_.links.Add(joined, verdicts.links);
   AddTime(iteration);
+  NameSlowRanks(joined.number);
   if (joined.observed() || changes != before) Judge();
 }
 
@@ -130,19 +135,42 @@ void RankMonitor::Impl::TestRanks(int64_t number, const RankEvidence::Iteration&
     Tested& tested = learned_.tests[rank];
     tested.scores += evidences[kExclusive].deviation > 0;
     const auto event = tested.test.Add(number, evidences, penalties, threshold);
-    if (event != StragglerDetector::Event::kNone) Note(VerdictOf(rank), tested, event, number);
+    if (event == StragglerDetector::Event::kBecameSlow) {
+      tested.time = {};
+      tested.named = false;
+    }
+    if (event == StragglerDetector::Event::kRecovered) Close(VerdictOf(rank), tested);
     learned_.evidence.Settle(rank, tested.test.finding());
   }
 }
 
-void RankMonitor::Impl::Note(RankVerdict& verdict, Tested& tested, StragglerDetector::Event event,
-                             int64_t number) {
+void RankMonitor::Impl::Close(RankVerdict& verdict, const Tested& tested) {
+  if (!tested.named || verdict.episodes.empty()) return;
   ++changes;
-  if (event == StragglerDetector::Event::kRecovered) {
-    if (!verdict.episodes.empty()) verdict.episodes.back().last = tested.test.since() - 1;
-    return;
+  verdict.episodes.back().last = tested.test.since() - 1;
+}
+
+// Names those that are slow and matter, and takes back what turned out not to matter.
+void RankMonitor::Impl::NameSlowRanks(int64_t number) {
+  for (auto& [rank, tested] : learned_.tests) {
+    if (!tested.test.slow()) continue;
+    RankVerdict& verdict = VerdictOf(rank);
+    const auto matters = Matters(EvidenceOf(verdict), tested.test.from_start(), tested.test.part());
+    if (matters == false) {
+      tested.test.Dismiss();
+      if (!tested.named || verdict.episodes.empty()) continue;
+      ++changes;
+      --verdict.episode_count;
+      verdict.episodes.pop_back();
+    } else if (matters == true && !tested.named) {
+      tested.named = true;
+      Open(verdict, tested, number);
+    }
   }
-  tested.time = {};
+}
+
+void RankMonitor::Impl::Open(RankVerdict& verdict, const Tested& tested, int64_t number) {
+  ++changes;
   ++verdict.episode_count;
   if (verdict.episodes.size() >= RankVerdict::kMostEpisodes)
     verdict.episodes.erase(verdict.episodes.begin());
@@ -163,25 +191,26 @@ void RankMonitor::Impl::AddTime(const RankEvidence::Iteration& iteration) {
   learned_.evidence.LearnTime(iteration, slow);
 }
 
-void RankMonitor::Impl::Size(RankVerdict& verdict) {
+EpisodeEvidence RankMonitor::Impl::EvidenceOf(const RankVerdict& verdict) {
   const Tested& tested = learned_.tests[verdict.rank];
   const RankEvidence& evidence = learned_.evidence;
   const double share = verdict.duration_ns > 0 ? verdict.exclusive_ns / verdict.duration_ns : 0;
-  SizeEpisode({.excess = tested.test.excess(),
-               .cost = evidence.time().ExcessShare(tested.time),
-               .time_count = tested.time.count,
-               .exclusive_share = share,
-               .has_peers = evidence.HasPeers(verdict.rank),
-               .baseline_count = evidence.Count(verdict.rank),
-               .equal_lengths = evidence.time().equal_lengths()},
-              verdict.episodes.back());
+  return {.excess = tested.test.excess(),
+          .cost = evidence.time().ExcessShare(tested.time),
+          .time_count = tested.time.count,
+          .leverage = evidence.leverage(),
+          .exclusive_share = share,
+          .has_peers = evidence.HasPeers(verdict.rank),
+          .baseline_count = evidence.Count(verdict.rank),
+          .equal_lengths = evidence.time().equal_lengths()};
 }
 
 void RankMonitor::Impl::Judge() {
   const std::set<int32_t> in_turn = RanksInTurn(verdicts);
   verdicts.rotating = !in_turn.empty();
   for (RankVerdict& verdict : verdicts.ranks) {
-    if (learned_.tests[verdict.rank].test.slow()) Size(verdict);
+    if (const Tested& tested = learned_.tests[verdict.rank]; tested.test.slow() && tested.named)
+      SizeEpisode(EvidenceOf(verdict), verdict.episodes.back());
     const Course course = in_turn.contains(verdict.rank) ? Course::kRotating : CourseOf(verdict);
     changes += course != verdict.course;
     verdict.course = course;
@@ -195,7 +224,7 @@ void RankMonitor::Impl::Judge() {
 
 Course RankMonitor::Impl::CourseOf(const RankVerdict& verdict) const {
   const Tested& tested = learned_.tests.at(verdict.rank);
-  if (tested.test.slow()) return Course::kSlow;
+  if (tested.test.slow() && tested.named) return Course::kSlow;
   if (!verdict.episodes.empty()) return Course::kWasSlow;
   return tested.scores >= kEnoughScores ? Course::kEven : Course::kUnknown;
 }

@@ -6,8 +6,6 @@
 namespace seqpoint::ranks {
 namespace {
 
-// As a share of a rank's work: chips of one model differ by as much.
-constexpr double kTolerance = 0.01;
 // Iterations that the size of an episode is computed from.
 constexpr double kSizeMemory = 512;
 
@@ -78,6 +76,11 @@ void StragglerDetector::Begin(size_t part) {
   for (const Value& value : recent_)
     for (size_t i = 0; i < excess_.size(); ++i)
       if (value.number >= since_) excess_[i].Add(value.evidence[i]);
+}
+
+void StragglerDetector::Dismiss() {
+  slow_ = false;
+  for (CusumBank& rise : rises_) rise.Reset();
 }
 
 RankScores::Finding StragglerDetector::finding() const {

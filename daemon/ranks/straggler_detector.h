@@ -2,8 +2,9 @@
 //
 // Three kinds of evidence are tested, each by a CusumBank of (excess - tolerance) / deviation.
 // The tolerance is 1 % of the rank's work, because chips of one model differ by as much, and at
-// least half a deviation: less than that is lost in what the slowest rank of an iteration costs by
-// chance. A slow rank has recovered when a test of (half its excess - excess) / deviation says so.
+// least three quarters of a deviation: less than that is lost in what the slowest rank of an
+// iteration costs by chance. A slow rank has recovered when a test of (half its excess - excess) /
+// deviation says so.
 //
 // Threading, ownership: values.
 #ifndef SEQPOINT_DAEMON_RANKS_STRAGGLER_DETECTOR_H_
@@ -31,6 +32,8 @@ struct Evidence {
 };
 using Evidences = std::array<Evidence, kParts>;
 
+// As a share of a rank's work: chips of one model differ by as much.
+inline constexpr double kTolerance = 0.01;
 // Iterations after an alarm that measure its size, each one.
 inline constexpr double kSizeCount = 16;
 
@@ -58,6 +61,9 @@ class StragglerDetector {
 
   Event Add(int64_t number, const Evidences& evidence,
             const std::array<Penalties, kParts>& penalties, double threshold);
+
+  // The alarm is of no account: it has begun to be slow by too little.
+  void Dismiss();
 
   RankScores::Finding finding() const;
   bool slow() const { return slow_; }
