@@ -10,6 +10,8 @@ namespace {
 
 // Iterations that make a baseline, and those that it remembers.
 constexpr double kBaseline = 16, kBaselineMemory = 1024;
+// Iterations without a transfer.
+constexpr int64_t kForget = 1024;
 // StragglerDetector tolerates 1 % of excess times weight: 3 % here.
 constexpr double kLinkWeight = 1.0 / 3;
 
@@ -53,10 +55,12 @@ bool LinkDetector::Add(const JoinedIteration& iteration, std::vector<LinkVerdict
     if (part.complete && part.transfer_ns > 0)
       parts[{part.communicator, std::min(part.from, part.to), std::max(part.from, part.to)}]
           .push_back(&part);
+  if (parts.empty()) return false;
+  MakeRoom(iteration.number, verdicts);
   bool changed = false;
   for (const auto& [link, of_link] : parts) {
-    MakeRoom(of_link.size(), iteration.number, verdicts);
     State& state = links_[link];
+    state.seen = iteration.number;
     const Evidence evidence = Compare(state, of_link);
     const auto event = state.test.Add(iteration.number, {evidence},
                                       {state.noise.penalties(), Penalties(), Penalties()},
@@ -98,13 +102,20 @@ void LinkDetector::Baseline::Add(double value) {
   mean += std::clamp(value - mean, -limit, limit) / count;
 }
 
-// Communicators that are created again and again would fill the memory: all are learned again then.
-void LinkDetector::MakeRoom(size_t kinds, int64_t number, std::vector<LinkVerdict>& verdicts) {
+// Links that are not used any more are forgotten, and all where there are too many: communicators
+// may be created again and again.
+void LinkDetector::MakeRoom(int64_t number, std::vector<LinkVerdict>& verdicts) {
+  size_t kinds = 0;
   for (const auto& [link, state] : links_) kinds += state.kinds.size();
-  if (kinds <= kMostKinds) return;
-  links_.clear();
-  for (LinkVerdict& verdict : verdicts)
-    if (verdict.last < 0) verdict.last = number;
+  for (auto at = links_.begin(); at != links_.end();) {
+    if (kinds <= kMostKinds && at->second.seen >= number - kForget) {
+      ++at;
+      continue;
+    }
+    LinkVerdict* const verdict = FindVerdict(at->first, verdicts);
+    if (verdict && verdict->last < 0) verdict->last = at->second.seen;
+    at = links_.erase(at);
+  }
 }
 
 bool LinkDetector::slow() const {

@@ -68,16 +68,17 @@ class LinkDetector {
     std::map<uint32_t, Baseline> kinds;
     NoiseEstimate noise;
     StragglerDetector test;
+    int64_t seen = 0;  // last iteration with a transfer
 
     template <typename Archive>
     void Visit(Archive& archive) {
-      archive(kinds, noise, test);
+      archive(kinds, noise, test, seen);
     }
   };
   using Parts = std::vector<const TransferPart*>;
   static Evidence Compare(State& state, const Parts& parts);
   static void Learn(State& state, const Parts& parts);
-  void MakeRoom(size_t kinds, int64_t number, std::vector<LinkVerdict>& verdicts);
+  void MakeRoom(int64_t number, std::vector<LinkVerdict>& verdicts);
 
   std::map<Link, State> links_;
 };

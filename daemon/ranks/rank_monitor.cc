@@ -42,8 +42,7 @@ class RankMonitor::Impl {
     StragglerDetector test;
     int64_t scores = 0, missed = 0;  // iterations; missed: with collectives that were not reported
     TimeRatio time;                  // since it became slow
-
-    bool named = false;  // the episode that goes on has a verdict
+    bool named = false;              // the episode that goes on has a verdict
 
     template <typename Archive>
     void Visit(Archive& archive) {
@@ -69,7 +68,7 @@ class RankMonitor::Impl {
   void TestRanks(int64_t number, const RankEvidence::Iteration& iteration);
   void NameSlowRanks(int64_t number);
   void Open(RankVerdict& verdict, const Tested& tested, int64_t number);
-  void Close(RankVerdict& verdict, const Tested& tested);
+  void Close(RankVerdict& verdict, const Tested& tested, int64_t last);
   void AddTime(const RankEvidence::Iteration& iteration);
   EpisodeEvidence EvidenceOf(const RankVerdict& verdict);
   void Judge();
@@ -81,6 +80,12 @@ class RankMonitor::Impl {
 
 void RankMonitor::Impl::SetRanks(std::set<int32_t> ranks) {
   for (const int32_t rank : ranks) VerdictOf(rank);
+  for (auto& [rank, tested] : learned_.tests) {
+    if (ranks.contains(rank)) continue;
+    // It is gone: nobody can tell when it would have recovered.
+    if (tested.test.slow()) Close(VerdictOf(rank), tested, verdicts.last);
+    tested.test = {};
+  }
   join.SetRanks(std::move(ranks));
 }
 
@@ -139,15 +144,16 @@ void RankMonitor::Impl::TestRanks(int64_t number, const RankEvidence::Iteration&
       tested.time = {};
       tested.named = false;
     }
-    if (event == StragglerDetector::Event::kRecovered) Close(VerdictOf(rank), tested);
+    if (event == StragglerDetector::Event::kRecovered)
+      Close(VerdictOf(rank), tested, tested.test.since() - 1);
     learned_.evidence.Settle(rank, tested.test.finding());
   }
 }
 
-void RankMonitor::Impl::Close(RankVerdict& verdict, const Tested& tested) {
+void RankMonitor::Impl::Close(RankVerdict& verdict, const Tested& tested, int64_t last) {
   if (!tested.named || verdict.episodes.empty()) return;
   ++changes;
-  verdict.episodes.back().last = tested.test.since() - 1;
+  verdict.episodes.back().last = last;
 }
 
 // Names those that are slow and matter, and takes back what turned out not to matter.

@@ -47,7 +47,7 @@ class RankMonitor {
   RankMonitor(RankMonitor&&) noexcept;
   RankMonitor& operator=(RankMonitor&&) noexcept;
 
-  // As IterationJoin.
+  // As IterationJoin. The episode of a rank that is gone is over.
   void SetRanks(std::set<int32_t> ranks);
   void SetSize(uint64_t communicator, int32_t ranks);
   void Add(RankIteration iteration);

@@ -200,6 +200,22 @@ TEST(RankMonitor, SuspicionAsksForEachIteration) {
   EXPECT_FALSE(job.monitor().wants_every_iteration());
 }
 
+TEST(RankMonitor, ARankThatIsGoneIsUnderNoSuspicion) {
+  JobConfig config = Config(Parallel::kTensor);
+  config.faults = {{.kind = FaultKind::kKernels, .rank = 1, .size = 0.2, .first = 400}};
+  MonitoredJob job(config);
+  job.Run(402);
+  ASSERT_TRUE(job.monitor().wants_every_iteration());
+  job.monitor().SetRanks({0, 2, 3});
+  EXPECT_FALSE(job.monitor().wants_every_iteration());
+
+  MonitoredJob slow(config);
+  slow.Run(500);
+  ASSERT_EQ(slow.rank(1).course, Course::kSlow);
+  slow.monitor().SetRanks({0, 2, 3});
+  EXPECT_EQ(slow.rank(1).episodes.at(0).last, 499);
+}
+
 TEST(RankMonitor, AStateThatIsLoadedGoesOnAsIfNothingHadHappened) {
   JobConfig config = Config(Parallel::kData, true);
   config.faults = {{.kind = FaultKind::kKernels, .rank = 1, .size = 0.05, .first = 300}};
