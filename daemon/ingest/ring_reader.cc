@@ -45,7 +45,7 @@ bool IsRecord(const abi::DataRecord& record) {
     case abi::DataType::kArrivals: {
       const abi::ArrivalsRecord& arrivals = record.arrivals;
       return arrivals.communicator != 0 && arrivals.count != 0 &&
-             arrivals.count <= abi::kArrivalsPerRecord &&
+             arrivals.count <= abi::kArrivalsPerRecord && arrivals.timed <= arrivals.count &&
              std::is_sorted(arrivals.delay_ns, arrivals.delay_ns + arrivals.count) &&
              arrivals.base_ns <=
                  std::numeric_limits<uint64_t>::max() - arrivals.delay_ns[arrivals.count - 1];

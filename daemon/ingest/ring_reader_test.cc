@@ -635,6 +635,7 @@ TEST_F(HostileRingTest, RecordsOfCollectivesThatMakeNoSenseAreRejected) {
   write_bad(good, [](abi::DataRecord& r) { r.arrivals.communicator = 0; });
   write_bad(good, [](abi::DataRecord& r) { r.arrivals.count = 0; });
   write_bad(good, [](abi::DataRecord& r) { r.arrivals.count = 5; });
+  write_bad(good, [](abi::DataRecord& r) { r.arrivals.timed = 4; });
   write_bad(good, [](abi::DataRecord& r) { r.arrivals.delay_ns[2] = 4; });
   write_bad(good, [](abi::DataRecord& r) { r.arrivals.base_ns = UINT64_MAX - 4; });
   ring_.WriteData(times, &chunk);

@@ -139,6 +139,9 @@ struct Control {
   // counts its own iterations, so ranks that take the same one may have different phases.
   uint32_t channel_period;  // 0: they are off
   uint32_t channel_phase;
+  // 1 + the number of an iteration that is traced whatever its lengths are, in addition to the
+  // plan: the same one on all ranks. 0: none.
+  uint64_t traced_iteration;
 };
 
 struct alignas(64) ControlBlock {

@@ -146,7 +146,8 @@ struct ArrivalsRecord {
   uint16_t type;          // DataType::kArrivals
   uint16_t communicator;  // CommunicatorEvent::communicator
   uint8_t count;          // operations, 1 to kArrivalsPerRecord
-  uint8_t reserved[3];
+  uint8_t timed;          // of these, those whose CollectiveRecord follows
+  uint8_t reserved[2];
   uint64_t base_ns;      // of the first one
   uint64_t iteration;    // the open one
   uint32_t delay_ns[4];  // after base_ns; never shrinks

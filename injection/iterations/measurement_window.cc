@@ -1,6 +1,13 @@
 #include "injection/iterations/measurement_window.h"
 
 namespace seqpoint::inject {
+namespace {
+
+// An iteration that is traced for its number has any lengths.
+constexpr abi::PlanEntry kAnyLengths = {
+    {INT64_MIN, INT64_MIN}, {INT64_MAX, INT64_MAX}, abi::kConfigTrace, 0, 1, 0};
+
+}  // namespace
 
 void MeasurementWindow::BeginRule(const abi::Rule& rule) {
   timing_.Begin(rule);
@@ -9,6 +16,7 @@ void MeasurementWindow::BeginRule(const abi::Rule& rule) {
 
 void MeasurementWindow::ApplyPlan(const abi::Control& control) {
   plan_.Apply(control);
+  traced_iteration_ = control.traced_iteration;
   speculative_.SetBudget(control.overhead_permille);
 }
 
@@ -78,6 +86,9 @@ const abi::PlanEntry* MeasurementWindow::ChooseEntry(const abi::MatchResult& res
                                                      bool first, uint64_t now_ns,
                                                      bool* speculative) {
   const auto ready = [this](uint16_t config_id) { return readiness_->CanBegin(config_id); };
+  if (boundary && traced_iteration_ == result.iteration + 1 && ready(abi::kConfigTrace)) {
+    return &kAnyLengths;
+  }
   if (first && (boundary || (!timing_.late() && !timing_.worked()))) {
     return plan_.Match(result.length, result.valid, 0, ready);
   }

@@ -3,7 +3,7 @@
 //
 // A window must hold all of the iteration's work. It opens at the boundary, at a decision that
 // comes before any work, or speculatively, ahead of the decision, and is then given up if nobody
-// wants the lengths.
+// wants the lengths. An iteration that is wanted by its number is traced from its boundary on.
 //
 // Threading: IterationState's lock, but for WantsCounters and WantsOperators, which take it, and
 // for closing(), which belongs to the thread that has the SwitchToken.
@@ -116,6 +116,7 @@ class MeasurementWindow {
   IterationState* const state_;
   Readiness* const readiness_;
   Plan plan_;
+  uint64_t traced_iteration_ = 0;  // as in abi::Control
   DecisionTiming timing_;
   SpeculativeWindow speculative_;
   Measurement open_ = {};

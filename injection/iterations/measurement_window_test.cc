@@ -96,6 +96,34 @@ TEST_F(MeasurementWindowTest, AWantedLengthAtTheBoundaryIsMeasuredToTheNextOne) 
   EXPECT_FALSE(window_->closing()->unwanted);
 }
 
+TEST_F(MeasurementWindowTest, AnIterationIsTracedForItsNumberWhateverItsLengths) {
+  Want(320, kCounters, 10);
+  for (const bool known : {true, false}) {
+    control_->traced_iteration = iteration_ + 3;  // the next but one
+    window_->ApplyPlan(*control_);
+    EXPECT_FALSE(Boundary(100).open);
+    EXPECT_TRUE(Boundary(known ? 320 : 0).open);
+    EXPECT_EQ(window_->kind(), Measurement::Kind::kTrace);
+    EXPECT_TRUE(window_->Measures(iteration_));
+    if (!known) {
+      EXPECT_FALSE(Decision(57).close);
+    }
+    EXPECT_FALSE(Step(57));
+    EXPECT_TRUE(Boundary(100).close);
+    EXPECT_FALSE(window_->closing()->unwanted);
+    EXPECT_FALSE(window_->closing()->speculative);
+  }
+  // It takes nothing of the plan's quota, and is not taken up later when it could not begin.
+  control_->traced_iteration = iteration_ + 2;
+  readiness_.ready = {kCounters};
+  window_->ApplyPlan(*control_);
+  for (int i = 0; i < 10; ++i) {
+    EXPECT_TRUE(Boundary(320).open);
+    EXPECT_EQ(window_->kind(), Measurement::Kind::kCounters);
+    Step(320);
+  }
+}
+
 TEST_F(MeasurementWindowTest, WhileAnotherThreadSwitchesNothingBegins) {
   Want(320, abi::kConfigTrace);
   EXPECT_FALSE(Boundary(320, /*may_switch=*/false).open);

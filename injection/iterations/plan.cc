@@ -58,9 +58,10 @@ int Plan::Find(uint64_t entry_id) const {
 }
 
 void Plan::Take(uint64_t entry_id) {
-  ++measurements_;
   const int index = Find(entry_id);
-  if (index >= 0) ++counts_[index].taken;
+  if (index < 0) return;
+  ++measurements_;
+  ++counts_[index].taken;
 }
 
 void Plan::GiveBack(uint64_t entry_id) {

@@ -42,7 +42,8 @@ class Plan {
   }
 
   // Counts a measurement that begins. It counts even when it comes to nothing, or an entry that
-  // always fails would be measured for ever; GiveBack takes a bounded number of these back.
+  // always fails would be measured for ever; GiveBack takes a bounded number of these back. A
+  // measurement beside the plan does not count.
   void Take(uint64_t entry_id);
   void GiveBack(uint64_t entry_id);
 

@@ -3,12 +3,6 @@
 #include "injection/nccl/profiler_abi.h"
 
 namespace seqpoint::inject {
-namespace {
-
-// Kernel channels have the GPU's times from this version on.
-constexpr int kVersionWithGpuTimes = 4;
-
-}  // namespace
 
 constinit ActivationMasks g_activation_masks;
 
@@ -76,7 +70,7 @@ void ActivationMasks::WriteAll() {
     if (m.users == 0) continue;
     int bits = others_;
     if (operations_on()) bits |= nccl::kCollective | nccl::kPointToPoint;
-    if (channels_on() && m.version >= kVersionWithGpuTimes) bits |= nccl::kKernelChannel;
+    if (channels_on() && m.version >= kTimedVersion) bits |= nccl::kKernelChannel;
     __atomic_store_n(m.mask, bits, __ATOMIC_RELAXED);
   }
 }

@@ -20,6 +20,9 @@ namespace seqpoint::inject {
 
 class ActivationMasks {
  public:
+  // Kernel channels have the GPU's times from this version of the interface on.
+  static constexpr int kTimedVersion = 4;
+
   // A communicator of the copy of NCCL that owns this mask begins, or ends. `version`: of the
   // interface that the copy uses.
   void Add(int* mask, int version);

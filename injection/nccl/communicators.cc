@@ -12,7 +12,7 @@ constexpr uint64_t kExitPatienceNs = 100'000'000;
 void* Communicators::OnOperation(const NcclHandle& handle, const Operation& operation) {
   Arrival arrival;
   if (!Record(handle, operation, &arrival)) return nullptr;
-  if (!parts_.masks->channels_on() || operation.channels == 0) return nullptr;
+  if (!arrival.timed) return nullptr;
   return channels_.Await(static_cast<uint16_t>(handle.number), arrival, operation.channels);
 }
 
@@ -31,9 +31,12 @@ bool Communicators::Record(const NcclHandle& handle, const Operation& operation,
     ReportNoRoom(handle);
     return false;
   }
+  const bool gpu_times = parts_.masks->channels_on() && operation.channels != 0 &&
+                         known->version >= ActivationMasks::kTimedVersion;
   Arrival& arrival = *out;
   arrival = {parts_.masks->iteration(), parts_.clock->NowNs(),
-             static_cast<uint32_t>(operation.sequence), kinds_.IdOf(operation)};
+             static_cast<uint32_t>(operation.sequence), kinds_.IdOf(operation),
+             known->version == 0 || gpu_times};
   Communicator& communicator = recorded_[handle.slot];
   LockGuard guard(&communicator.lock);
   if (!Begin(handle.number, &communicator)) return false;

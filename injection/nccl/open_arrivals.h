@@ -17,6 +17,7 @@ struct Arrival {
   uint64_t at_ns;
   uint32_t sequence;
   uint16_t kind;
+  bool timed;  // the GPU's times follow
 };
 
 class OpenArrivals {
@@ -42,6 +43,7 @@ class OpenArrivals {
     to.delay_ns[to.count] = static_cast<uint32_t>(arrival.at_ns - to.base_ns);
     to.sequence[to.count] = arrival.sequence;
     to.kind[to.count] = arrival.kind;
+    to.timed = static_cast<uint8_t>(to.timed + (arrival.timed ? 1 : 0));
     ++to.count;
     last_ns_ = arrival.at_ns;
     seen_ = false;
