@@ -50,6 +50,10 @@ Effects EffectsOf(Change change) {
       return {.unsaved = kJob, .plan = true};
     case Change::kPlan:  // follows from what is stored
       return {.controls = true, .visible = false, .snapshots = true};
+    case Change::kCollectives:
+      return {.unsaved = kJob | StatePart::kRanks, .visible = false};
+    case Change::kRanks:
+      return {.unsaved = StatePart::kRanks, .controls = true};
     case Change::kOrders:
       return {.unsaved = kJob, .plan = true, .controls = true};
   }

@@ -37,11 +37,13 @@ enum class Change : uint8_t {
   kOperators,      // whose operators are recorded
   kPlan,           // what is measured next
   kOrders,         // a client paused, resumed, ...
+  kCollectives,    // records of NCCL's operations came
+  kRanks,          // what is said of the ranks, or which of their iterations are timed or traced
 };
 
 // The stored parts of a job. A set of them is their sum.
 struct StatePart {
-  enum : uint32_t { kRow = 1, kJob = 2, kEngine = 4, kHorizon = 8, kRoofline = 16 };
+  enum : uint32_t { kRow = 1, kJob = 2, kEngine = 4, kHorizon = 8, kRoofline = 16, kRanks = 32 };
 };
 
 class ChangeTracker {

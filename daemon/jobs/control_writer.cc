@@ -140,6 +140,20 @@ void AddPlan(const Process& process, const std::vector<const Process*>& able, bo
   }
 }
 
+// Iterations that all ranks take alike. Each library counts its own.
+void AddSharedIterations(const Process& process, const ControlInputs& inputs,
+                         abi::Control& control) {
+  if (process.learning || process.state.concurrent() || process.state.aligning()) return;
+  const int64_t behind = process.LibraryNumber(0);
+  if (const int64_t period = inputs.channel_period; period > 0) {
+    control.channel_period = inputs.channel_period;
+    control.channel_phase = static_cast<uint32_t>(((behind % period) + period) % period);
+  }
+  if (inputs.traced_iteration >= 0 && inputs.traced_iteration + behind >= 0) {
+    control.traced_iteration = static_cast<uint64_t>(inputs.traced_iteration + behind) + 1;
+  }
+}
+
 }  // namespace
 
 abi::Control WriteControl(const Process& process, const ControlInputs& inputs,
@@ -164,6 +178,7 @@ abi::Control WriteControl(const Process& process, const ControlInputs& inputs,
   }
   AddOperators(process, inputs, control);
   AddPlan(process, able, counts, inputs, control);
+  AddSharedIterations(process, inputs, control);
   return control;
 }
 

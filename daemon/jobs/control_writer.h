@@ -24,6 +24,9 @@ struct ControlInputs {
   const ObservedLengths& observed;
   const iterations::LearnedRule* rule = nullptr;  // null: none
   int64_t most_measurements = 0;                  // of the whole job
+  uint32_t channel_period =
+      0;  // iterations from one whose collectives are timed to the next; 0: none
+  int64_t traced_iteration = -1;  // on all ranks, by the job's number; -1: none
 };
 
 // `generation`: of the block; each is a new one.

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "daemon/base/ring_events.h"
 #include "daemon/base/saturate.h"
 #include "daemon/jobs/metric_choice.h"
@@ -170,9 +171,22 @@ class EventDispatcher {
     return true;
   }
 
-  // Nothing is made of NCCL's operations yet.
-  bool On(const abi::CommunicatorEvent&, Payload) { return true; }
-  bool On(const abi::CollectiveKindEvent&, Payload) { return true; }
+  bool On(const abi::CommunicatorEvent& event, Payload payload) {
+    if (!process_.collectives.OnCommunicator(event, CleanTextAfter(event, payload))) return false;
+    job_.OnCommunicator(process_, event);
+    return true;
+  }
+
+  bool On(const abi::CollectiveKindEvent& event, Payload payload) {
+    const std::string text(TextAfter<abi::CollectiveKindEvent>(payload, event.length));
+    const std::vector<std::string> words = absl::StrSplit(text, '\n');
+    if (words.size() < 2) return false;
+    const std::string function = CleanText(words[0]), datatype = CleanText(words[1]);
+    // A receive is the peer's send: both have one number.
+    const std::string both = event.peer < 0 ? absl::StrCat(function, " ", datatype) : datatype;
+    return process_.collectives.OnKind(event, job_.KindId(both, event.elements), function,
+                                       datatype);
+  }
 
   bool On(const abi::RankEvent& event, Payload) {
     constexpr int32_t kMostRanks = 1'000'000;

@@ -27,6 +27,9 @@ class JobEvents {
   // A configuration was measured in iteration `number`; `complete`: all values are numbers.
   virtual void OnCounters(Process& process, const abi::CountersEvent& event, uint64_t number,
                           bool complete, std::vector<double> values) = 0;
+  virtual void OnCommunicator(Process& process, const abi::CommunicatorEvent& event) = 0;
+  // The number in the job of operations with the same text and size; 0: there is no room.
+  virtual uint32_t KindId(const std::string& text, uint64_t elements) = 0;
   virtual void OnRank(Process& process, const abi::RankEvent& event) = 0;
   virtual void OnChip(Process& process) = 0;  // its GPU's chip became known
   // The library has CUPTI again. `from`: the iteration in which it left CUPTI to the holder.

@@ -17,6 +17,11 @@ class FakeJob : public JobEvents {
     counted.emplace_back(number, complete);
   }
   void OnRank(Process&, const abi::RankEvent& event) override { rank = event.rank; }
+  void OnCommunicator(Process&, const abi::CommunicatorEvent& event) override { rank = event.rank; }
+  uint32_t KindId(const std::string& text, uint64_t) override {
+    said += text;
+    return 1;
+  }
   void OnChip(Process& process) override { said += process.state.chip(); }
   void OnStoodDown(const abi::StandDownEvent&, const std::string& holder, uint64_t from,
                    uint64_t number) override {
@@ -124,6 +129,37 @@ TEST_F(EventDispatcherTest, WhatCannotBeIsRejected) {
   EXPECT_FALSE(
       Send(abi::EventType::kSampled, abi::SampledEvent{.duration_ns = 10, .covered_ns = 11}));
   EXPECT_FALSE(Send(abi::EventType::kFeature, abi::FeatureEvent{.feature = 999}));
+}
+
+TEST_F(EventDispatcherTest, ASendAndItsReceiveAreOneKindInTheJob) {
+  const auto kind = [&](uint32_t number, int32_t peer, const std::string& text) {
+    return Send(abi::EventType::kCollectiveKind,
+                abi::CollectiveKindEvent{
+                    .kind = number, .peer = peer, .length = static_cast<uint32_t>(text.size())},
+                text);
+  };
+  EXPECT_TRUE(kind(1, -1, "AllReduce\nncclFloat32\nRING\nLL"));
+  EXPECT_EQ(job_.said, "AllReduce ncclFloat32");
+  for (const char* function : {"Send", "Recv"}) {
+    job_.said.clear();
+    EXPECT_TRUE(kind(2, 3, absl::StrCat(function, "\nncclFloat16\n\n")));
+    EXPECT_EQ(job_.said, "ncclFloat16");
+  }
+  EXPECT_FALSE(kind(0, -1, "AllReduce\nncclFloat32\nRING\nLL"));
+  EXPECT_FALSE(kind(3, -1, "AllReduce"));
+  EXPECT_FALSE(kind(3, -2, "AllReduce\nncclFloat32\nRING\nLL"));
+
+  const auto communicator = [&](uint32_t number, int32_t rank, int32_t ranks) {
+    return Send(
+        abi::EventType::kCommunicator,
+        abi::CommunicatorEvent{.communicator = number, .rank = rank, .ranks = ranks, .hash = 9});
+  };
+  EXPECT_TRUE(communicator(1, 3, 4));
+  EXPECT_EQ(job_.rank, 3);
+  EXPECT_FALSE(communicator(2, 4, 4));
+  EXPECT_FALSE(communicator(0, 0, 4));
+  EXPECT_FALSE(communicator(2, 0, -1));
+  EXPECT_FALSE(communicator(2, 0, 2'000'000));
 }
 
 }  // namespace

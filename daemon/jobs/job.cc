@@ -290,7 +290,10 @@ void Job::OnData(int64_t process_id, absl::Span<const abi::DataRecord> records) 
 
 bool Job::OnRead(int64_t process_id, bool complete) {
   Process& process = processes_.at(process_id);
-  if (complete) process.traces.OnRead();
+  if (complete) {
+    process.traces.OnRead();
+    process.collectives.OnRead();
+  }
   if (process.state.unread()) {
     process.state.set_unread(false);
     changes_.Mark(Change::kCompleteness);
@@ -315,12 +318,14 @@ void Job::Advance() {
     }
   }
   AddSteps(processes_.LiveRanks());
+  AddJoinedIterations();
   observed_.RefreshUnits();
   MatchLengths();
   if (changes_.TakePlanDue()) UpdatePlan();
 }
 
 void Job::CheckRules(int64_t monotonic_ns) {
+  CheckRanks(monotonic_ns);
   for (auto& [id, process] : processes_) {
     if (!process->alive() || !process->monitor || !process->state.stands_down_for().empty())
       continue;
@@ -436,6 +441,7 @@ void Job::OnFinished(Process& process, const FinishedIteration& iteration) {
     process.state.set_open_end(true);
   }
   process.pace.Add(iteration.boundary_ns(), iteration.duration_ns());
+  if (!numbered.redone) AddToCollectives(process, iteration, numbered);
   if (numbered.sums && !numbered.redone) {
     micro_batches_.Add(iteration.micro_batches(), rule_->rule.micro_batches);
   }
@@ -512,6 +518,8 @@ void Job::OnMeasurement(Process& process, uint64_t number, uint32_t set,
 void Job::CountTracedWork(Process& process) {
   while (std::optional<TraceWindows::Work> work = process.traces.Take(!process.alive())) {
     if (work->records.empty()) continue;
+    diagnosis_.windows().AddWork(process.row.rank, process.JobNumber(work->number), work->records,
+                                 process.names);
     const KernelStatistics::Sums sums = kernels_.SumOf(work->records, process.names);
     for (int64_t i = 0; i < sums.unnamed; ++i) process.CountRejected();
     if (!work->unstored.empty())
@@ -566,7 +574,9 @@ const abi::Control* Job::TakeControl(int64_t process_id) {
        .plan = plan_,
        .observed = observed_,
        .rule = rule_ ? &*rule_ : nullptr,
-       .most_measurements = std::min(most + RooflineBudget(metrics_), plan_.affordable_total())},
+       .most_measurements = std::min(most + RooflineBudget(metrics_), plan_.affordable_total()),
+       .channel_period = observation_.period(),
+       .traced_iteration = diagnosis_.wanted()},
       orders_.NextGeneration());
   return &process.control;
 }

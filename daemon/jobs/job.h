@@ -53,6 +53,8 @@
 #include "daemon/jobs/process.h"
 #include "daemon/jobs/process_table.h"
 #include "daemon/jobs/program_ends.h"
+#include "daemon/jobs/rank_diagnosis.h"
+#include "daemon/jobs/rank_observation.h"
 #include "daemon/jobs/rank_table.h"
 #include "daemon/jobs/resume_aligner.h"
 #include "daemon/jobs/roofline.h"
@@ -60,6 +62,7 @@
 #include "daemon/jobs/run_schedule.h"
 #include "daemon/jobs/snapshot.h"
 #include "daemon/jobs/snapshot_cache.h"
+#include "daemon/jobs/standstill.h"
 #include "daemon/jobs/state.pb.h"
 #include "daemon/jobs/step_builder.h"
 #include "daemon/seqpoint/engine.h"
@@ -127,6 +130,8 @@ class Job final : private JobEvents {
   // ---- Records, as the rings are read; then Advance().
   void OnEvent(int64_t process_id, abi::EventType type, absl::Span<const uint8_t> payload);
   void OnData(int64_t process_id, absl::Span<const abi::DataRecord> records);
+  // A record of NCCL's operations.
+  void OnCollectives(int64_t process_id, const abi::DataRecord& record);
   void OnLosses(int64_t process_id, const RingLosses& losses);
   // `count` calls will not come.
   void OnCallsMissing(int64_t process_id, uint64_t count);
@@ -134,7 +139,8 @@ class Job final : private JobEvents {
   // when Advance() has something to do.
   bool OnRead(int64_t process_id, bool complete);
   void Advance();
-  // Now and then, by the monotonic clock: notices a rule that found nothing for long.
+  // Now and then, by the monotonic clock: notices a rule that found nothing for long, and ranks
+  // that stand still.
   void CheckRules(int64_t monotonic_ns);
 
   // ---- The processes' control blocks.
@@ -187,6 +193,8 @@ class Job final : private JobEvents {
   // The job was there before: watchers wait for later generations.
   void SetGeneration(int64_t generation) { changes_.SetGeneration(generation); }
   v1::Job Describe(bool with_details, bool with_histogram = false);
+  // Who waits for whom.
+  v1::GetRanksReply DescribeRanks() const;
   // For questions; with a horizon, about another run. Errors: InvalidArgument,
   // FailedPrecondition for lengths that cannot be mapped onto the learned feature.
   absl::StatusOr<std::shared_ptr<const Snapshot>> TakeSnapshot(
@@ -202,6 +210,13 @@ class Job final : private JobEvents {
   void SetSummary(const Summary& summary) { snapshots_.Set(summary); }
 
  private:
+  // An iteration of a rank is over.
+  void AddToCollectives(Process& process, const FinishedIteration& iteration,
+                        const NumberedIteration& numbered);
+  void AddJoinedIterations();
+  void CheckRanks(int64_t monotonic_ns);
+  bool CheckStandstill(int64_t monotonic_ns);
+  std::string NoRanksKnown() const;
   v1::Losses SumLosses() const;
   void AddKernels(const ImportedRun& run);
   SnapshotData CollectData() const;
@@ -249,6 +264,8 @@ class Job final : private JobEvents {
   void OnName(Process& process, const abi::NameEvent& event, std::string text) override;
   void OnCounters(Process& process, const abi::CountersEvent& event, uint64_t number, bool complete,
                   std::vector<double> values) override;
+  void OnCommunicator(Process& process, const abi::CommunicatorEvent& event) override;
+  uint32_t KindId(const std::string& text, uint64_t elements) override;
   void OnRank(Process& process, const abi::RankEvent& event) override;
   void OnChip(Process& process) override;
   void OnStoodDown(const abi::StandDownEvent& event, const std::string& holder, uint64_t from,
@@ -261,6 +278,9 @@ class Job final : private JobEvents {
   JobEngines engines_;
   ProcessTable processes_;
   RankTable ranks_;
+  RankObservation observation_;
+  RankDiagnosis diagnosis_;
+  Standstill standstill_;
   std::optional<LearnedRule> rule_;
   std::optional<LearnedRule> former_rule_;  // while another one is learned
   MicroBatches micro_batches_;

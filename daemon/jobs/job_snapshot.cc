@@ -87,6 +87,9 @@ SnapshotData Job::CollectData() const {
         absl::StrCat("rank ", process->row.rank, ": ", feature->message()));
   }
   for (const auto& [rank, next] : ranks_.next_numbers()) data.ranks.push_back(rank);
+  for (const auto& [rank, process] : processes_.LastOfRanks([](const Process&) { return true; })) {
+    if (engines_.split()) data.collectives[rank] = process->collectives.names();
+  }
   if (!data.overcounted.empty()) data.counted_to = 0;
   if (engines_.split()) {
     data.work = engines_.work().Copy();

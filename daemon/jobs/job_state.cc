@@ -14,6 +14,7 @@ namespace {
 constexpr char kJobPart[] = "job";
 constexpr char kHorizonPart[] = "horizon";
 constexpr char kRooflinePart[] = "roofline";
+constexpr char kRanksPart[] = "ranks";
 
 void EncodeRule(const LearnedRule& from, RuleState* to) {
   to->set_rule(std::string(reinterpret_cast<const char*>(&from.rule), sizeof(abi::Rule)));
@@ -79,6 +80,11 @@ void Job::TakeRows(WriteBatch& batch) {
   if (changes_.unsaved(StatePart::kRoofline)) {
     add_part(kRooflinePart, roofline_.state().SerializeAsString());
   }
+  if (changes_.unsaved(StatePart::kRanks)) {
+    RankObservationState ranks = observation_.Save();
+    *ranks.mutable_diagnosis() = diagnosis_.Save();
+    add_part(kRanksPart, ranks.SerializeAsString());
+  }
   changes_.SetSaved();
 }
 
@@ -135,6 +141,12 @@ absl::Status Job::Restore(const std::vector<StateRow>& states,
       RooflineState roofline;
       if (!roofline.ParseFromString(row.bytes)) return refuse(row.part, "damaged");
       roofline_.Load(std::move(roofline));
+    }
+    if (row.part == kRanksPart) {
+      RankObservationState ranks;
+      if (!ranks.ParseFromString(row.bytes)) return refuse(row.part, "damaged");
+      observation_.Load(ranks);
+      diagnosis_.Load(ranks.diagnosis());
     }
   }
   const absl::Status status = engines_.Load(states, state.engines());

@@ -67,6 +67,7 @@ ProcessState Process::Save() const {
   if (learning) *to.mutable_learning() = learning->state();
   *to.mutable_builder() = builder.Save();
   traces.Save(to.mutable_traces());
+  *to.mutable_collectives() = collectives.Save();
   to.mutable_buffered()->Add(alignment.buffered().begin(), alignment.buffered().end());
   return to;
 }
@@ -79,6 +80,7 @@ void Process::Load(const ProcessState& saved, const LearnedRule* rule) {
   builder.Load(saved.builder());
   traces.SetTracing(saved.level() == static_cast<int32_t>(abi::Level::kTrace));
   traces.Load(saved.traces());
+  collectives.Load(saved.collectives());
   alignment.Load({saved.buffered().begin(), saved.buffered().end()});
   state.mutable_watched_calls()->Resize(kLevels, 0);
   state.mutable_watching_ns()->Resize(kLevels, 0);
@@ -87,6 +89,7 @@ void Process::Load(const ProcessState& saved, const LearnedRule* rule) {
   state.clear_learning();
   state.clear_builder();
   state.clear_traces();
+  state.clear_collectives();
   state.clear_buffered();
   learning.reset();
   if (saved.has_learning()) {

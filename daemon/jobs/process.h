@@ -22,6 +22,7 @@
 #include "daemon/jobs/iteration_builder.h"
 #include "daemon/jobs/learning.h"
 #include "daemon/jobs/measurement_tracker.h"
+#include "daemon/jobs/process_collectives.h"
 #include "daemon/jobs/process_names.h"
 #include "daemon/jobs/resume_alignment.h"
 #include "daemon/jobs/roofline.h"
@@ -68,6 +69,7 @@ struct Process {
   std::unique_ptr<Learning> learning;        // null once marking
   IterationBuilder builder;
   TraceWindows traces;
+  ProcessCollectives collectives;
   ResumeAlignment alignment;
 
   // Not stored.
@@ -119,6 +121,10 @@ struct Process {
   // The job's number of an iteration of this process.
   int64_t JobNumber(uint64_t number) const {
     return static_cast<int64_t>(number) - state.repeated();
+  }
+  // The library's number of an iteration of the job.
+  int64_t LibraryNumber(int64_t number) const {
+    return number + state.repeated() - state.number_offset();
   }
   void SetName(uint32_t id, const std::string& text);
   void SetLevel(uint8_t level);

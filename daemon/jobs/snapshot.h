@@ -50,9 +50,10 @@ struct SnapshotData {
   bool host_times = false;  // no GPU did the work
   // Most iterations have no time, and those that have one are those that the host waited for.
   bool mostly_untimed = false;
-  std::string ended_without;  // why the job that is over had no iteration
-  std::string uncounted;      // which process had more iterations than are known; empty: none
-  std::string overcounted;    // which may have had fewer; empty: none
+  std::map<int32_t, CollectivesState> collectives;  // NCCL's names, by rank, of its last process
+  std::string ended_without;                        // why the job that is over had no iteration
+  std::string uncounted;    // which process had more iterations than are known; empty: none
+  std::string overcounted;  // which may have had fewer; empty: none
   // With one of these: from which number on others may be missing, or be none.
   int64_t counted_to = std::numeric_limits<int64_t>::max();
   bool begun = false;  // it is over, and what began last has no end and is not counted

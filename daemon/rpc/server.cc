@@ -170,6 +170,7 @@ class Service final : public v1::Profiler::Service {
   SEQPOINT_RPC_CALL(GetCounters)
   SEQPOINT_RPC_CALL(GetKernels)
   SEQPOINT_RPC_CALL(GetRoofline)
+  SEQPOINT_RPC_CALL(GetRanks)
   SEQPOINT_RPC_CALL(Compare)
   SEQPOINT_RPC_CALL(SetHorizon)
   SEQPOINT_RPC_CALL(Control)

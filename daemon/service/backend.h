@@ -55,6 +55,7 @@ class Backend {
   virtual absl::StatusOr<v1::GetKernelsReply> GetKernels(const v1::GetKernelsRequest& request) = 0;
   virtual absl::StatusOr<v1::GetRooflineReply> GetRoofline(
       const v1::GetRooflineRequest& request) = 0;
+  virtual absl::StatusOr<v1::GetRanksReply> GetRanks(const v1::GetRanksRequest& request) = 0;
   // confidence is set and in (0, 1).
   virtual absl::StatusOr<v1::CompareReply> Compare(const v1::CompareRequest& request) = 0;
 

@@ -47,6 +47,9 @@ struct Connections::Connection final : public ingest::RingSink {
   void OnData(absl::Span<const abi::DataRecord> records) override {
     job->OnData(process_id, records);
   }
+  void OnCollectives(const abi::DataRecord& record) override {
+    job->OnCollectives(process_id, record);
+  }
   void OnCallsMissing(uint64_t, uint64_t count) override { job->OnCallsMissing(process_id, count); }
 };
 

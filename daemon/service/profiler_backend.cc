@@ -24,6 +24,7 @@
 #include "daemon/queries/playlist.h"
 #include "daemon/queries/project.h"
 #include "daemon/queries/project_playlist.h"
+#include "daemon/queries/rank_what_if.h"
 #include "daemon/queries/recorded_run.h"
 #include "daemon/queries/replay.h"
 #include "daemon/queries/replay_export.h"
@@ -172,6 +173,12 @@ class ProfilerBackend : public Backend {
     return queries::GetRoofline(snapshot->data(), request);
   }
 
+  absl::StatusOr<v1::GetRanksReply> GetRanks(const v1::GetRanksRequest& request) override {
+    absl::MutexLock lock(&parts_.registry.mutex());
+    SEQPOINT_ASSIGN_OR_RETURN(const auto job, parts_.registry.Find(request.job()));
+    return job->DescribeRanks();
+  }
+
   absl::StatusOr<v1::CompareReply> Compare(const v1::CompareRequest& request) override {
     SEQPOINT_ASSIGN_OR_RETURN(const auto base, Take(request.base()));
     SEQPOINT_ASSIGN_OR_RETURN(const auto other, Take(request.other()));
@@ -251,9 +258,16 @@ class ProfilerBackend : public Backend {
     SEQPOINT_ASSIGN_OR_RETURN(
         const auto snapshot,
         Take(request.job(), request.has_horizon() ? &request.horizon() : nullptr, &job));
-    SEQPOINT_ASSIGN_OR_RETURN(const auto changes, queries::ParseChanges(request));
+    SEQPOINT_ASSIGN_OR_RETURN(const auto of_ranks, queries::ParseRankChanges(request));
+    std::vector<queries::NamedChange> changes;
+    if (of_ranks.empty()) {
+      SEQPOINT_ASSIGN_OR_RETURN(changes, queries::ParseChanges(request));
+    }
     const absl::Status stored = parts_.committer.AwaitStored(snapshot->data().job_id);
     auto reply = WithMemory("what-if", [&]() -> absl::StatusOr<v1::WhatIfReply> {
+      if (!of_ranks.empty()) {
+        return queries::RankWhatIf(*snapshot, parts_.store, of_ranks, request, cancelled);
+      }
       SEQPOINT_ASSIGN_OR_RETURN(const auto run, ReadRun(*snapshot, cancelled));
       return queries::WhatIf(*snapshot, *run, changes, request, cancelled);
     });

@@ -503,6 +503,20 @@ absl::StatusOr<v1::GetRooflineReply> FakeBackend::GetRoofline(
   return reply;
 }
 
+absl::StatusOr<v1::GetRanksReply> FakeBackend::GetRanks(const v1::GetRanksRequest& request) {
+  absl::MutexLock lock(&mutex_);
+  absl::StatusOr<v1::Job*> job = FindForFigures(request.job());
+  if (!job.ok()) return job.status();
+  v1::GetRanksReply reply;
+  v1::RankSummary& rank = *reply.add_ranks();
+  rank.set_host((*job)->host());
+  rank.set_pid(4711);
+  reply.set_message("not known, because the job has one rank");
+  *reply.mutable_losses() = (*job)->losses();
+  reply.set_job_id((*job)->id());
+  return reply;
+}
+
 absl::StatusOr<v1::GetKernelsReply> FakeBackend::GetKernels(const v1::GetKernelsRequest& request) {
   absl::MutexLock lock(&mutex_);
   absl::StatusOr<v1::Job*> job = FindForFigures(request.job());

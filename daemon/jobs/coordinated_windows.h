@@ -1,0 +1,84 @@
+// CoordinatedWindows: traces one iteration on all ranks at a time, and keeps what its windows say
+// of each rank.
+//
+//   windows.Want(number, {0, 1, 2, 3});                       // control blocks name wanted()
+//   windows.AddBoundary(0, number, boundary_ns, lengths);     // of each iteration that is over
+//   windows.AddWork(0, number, records, names);               // of the traced one
+//   windows.AddCollective(0, record); windows.SetTimed(0, number);   // the GPU's times
+//   if (windows.TakeFinished()) Use(windows.iterations());
+//
+// What a rank's iteration is compared by is a few kilobytes, so profiles are kept when the traces
+// are gone. An iteration that some rank could not trace is given up.
+//
+// Threading: one thread at a time. Memory: the records of one iteration of all ranks, and
+// kMostKept iterations. Not stored: after a restart windows are wanted anew.
+#ifndef DAEMON_JOBS_COORDINATED_WINDOWS_H_
+#define DAEMON_JOBS_COORDINATED_WINDOWS_H_
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <vector>
+
+#include "daemon/jobs/process_collectives.h"
+#include "daemon/jobs/process_names.h"
+#include "daemon/ranks/rank_question.h"
+#include "daemon/ranks/window_join.h"
+#include "injection/abi/records.h"
+
+namespace seqpoint::jobs {
+
+class CoordinatedWindows {
+ public:
+  static constexpr size_t kMostKept = 16;
+  // So often TakeFinished waits for the records of an iteration that is over, and for the times of
+  // its collectives, without which the windows are joined by the kernels alone. It is called with
+  // each reading of the rings, every 1 to 10 ms.
+  static constexpr int kPatience = 2 * ProcessCollectives::kPatience;
+
+  // Nothing is wanted now.
+  bool idle() const { return wanted_ < 0; }
+  // The iteration that all ranks are to trace, by its number in the job; -1: none.
+  int64_t wanted() const { return wanted_; }
+  void Want(int64_t number, std::set<int32_t> ranks);
+
+  void AddBoundary(int32_t rank, int64_t number, int64_t boundary_ns,
+                   std::array<int64_t, 2> lengths);
+  void AddWork(int32_t rank, int64_t number, const std::vector<abi::DataRecord>& records,
+               const ProcessNames& names);
+  void AddCollective(int32_t rank, ranks::CollectiveRecord record);
+  // All its collectives were added.
+  void SetTimed(int32_t rank, int64_t number);
+
+  // The iteration is over on all ranks: it is joined, or given up. True when there is one more.
+  bool TakeFinished();
+
+  // Oldest first.
+  const std::vector<ranks::IterationProfiles>& iterations() const { return iterations_; }
+  int64_t given_up() const { return given_up_; }
+
+ private:
+  struct Rank {
+    int64_t begin_ns = 0, end_ns = 0;  // 0: not known yet
+    int64_t newest = -1;               // number of its newest iteration
+    std::array<int64_t, 2> lengths = {};
+    std::optional<trace::Trace> trace;
+    std::vector<abi::DataRecord> records;
+    std::vector<std::pair<uint32_t, std::string>> names;
+    std::vector<ranks::CollectiveRecord> collectives;
+    bool timed = false;
+  };
+  bool Join();
+
+  int64_t wanted_ = -1;
+  int readings_ = 0;
+  std::map<int32_t, Rank> ranks_;
+  std::vector<ranks::IterationProfiles> iterations_;
+  int64_t given_up_ = 0;
+};
+
+}  // namespace seqpoint::jobs
+
+#endif  // DAEMON_JOBS_COORDINATED_WINDOWS_H_

@@ -1,0 +1,178 @@
+#include "daemon/jobs/rank_diagnosis.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "daemon/jobs/figures.h"
+#include "daemon/ranks/rank_monitor.h"
+#include "daemon/ranks/window_cost.h"
+#include "daemon/ranks/window_reason.h"
+
+namespace seqpoint::jobs {
+namespace {
+
+// Until a new control block is in the libraries: the daemon's loop takes 50 ms, a busy machine
+// several times that.
+constexpr double kPublishS = 0.5;
+constexpr int64_t kEarliest = 16;  // observed iterations before the first window
+constexpr double kConfidence = 0.95;
+
+bool IsOpen(const ranks::RankVerdict& rank) {
+  return !rank.episodes.empty() && rank.episodes.back().last < 0;
+}
+
+// The rank's work beyond what it should take, as a share of that, with 95 %.
+Estimate ExcessShare(const std::vector<ranks::IterationProfiles>& iterations, int32_t rank,
+                     const ranks::ReasonVerdict& verdict) {
+  double work_ns = 0;
+  for (const ranks::IterationProfiles& iteration : iterations) {
+    const ranks::RankProfile* const profile = ranks::ProfileOf(iteration, rank);
+    if (profile != nullptr) work_ns += profile->time.work_ns();
+  }
+  const double usual_ns = work_ns / static_cast<double>(iterations.size()) - verdict.excess_ns;
+  if (!(usual_ns > 0)) return {};
+  const double half_ns = 1.96 * verdict.error_ns;
+  return {verdict.excess_ns / usual_ns, (verdict.excess_ns - half_ns) / usual_ns,
+          (verdict.excess_ns + half_ns) / usual_ns};
+}
+
+}  // namespace
+
+std::vector<ranks::IterationProfiles> RankDiagnosis::During(const ranks::Episode& episode) const {
+  std::vector<ranks::IterationProfiles> during;
+  for (const ranks::IterationProfiles& iteration : windows_.iterations()) {
+    const int64_t number = iteration.front().iteration;
+    const bool ended = episode.last >= 0 && number > episode.last;
+    if (number >= episode.first && !ended) during.push_back(iteration);
+  }
+  return during;
+}
+
+std::vector<ranks::IterationProfiles> RankDiagnosis::Before(const ranks::Verdicts& verdicts) const {
+  std::vector<ranks::IterationProfiles> before;
+  for (const ranks::IterationProfiles& iteration : windows_.iterations()) {
+    const int64_t number = iteration.front().iteration;
+    const bool disturbed =
+        std::any_of(verdicts.ranks.begin(), verdicts.ranks.end(), [&](const auto& rank) {
+          return std::any_of(rank.episodes.begin(), rank.episodes.end(), [&](const auto& episode) {
+            return number >= episode.first && (episode.last < 0 || number <= episode.last);
+          });
+        });
+    if (!disturbed) before.push_back(iteration);
+  }
+  return before;
+}
+
+bool RankDiagnosis::WantsWindow(const ranks::Verdicts& verdicts) const {
+  if (taken_ >= kMostWindows || verdicts.observed < kEarliest) return false;
+  bool any = false;
+  for (const ranks::RankVerdict& rank : verdicts.ranks) {
+    if (!IsOpen(rank)) continue;
+    any = true;
+    if (During(rank.episodes.back()).size() < kCostWindows) return true;
+  }
+  return !any && Before(verdicts).size() < kEarlyWindows && taken_ < kMostWindows / 2;
+}
+
+// Iterations from the newest one to one that all libraries hear of in time.
+int64_t RankDiagnosis::Lead() const {
+  const auto doublings = std::min<int64_t>(windows_.given_up(), 4);
+  return (4 + static_cast<int64_t>(kPublishS * iterations_per_s_)) << doublings;
+}
+
+bool RankDiagnosis::Check(int64_t monotonic_ns, int64_t newest, const std::set<int32_t>& ranks,
+                          const ranks::Verdicts& verdicts) {
+  if (checked_newest_ >= 0 && monotonic_ns > checked_ns_) {
+    const double passed = static_cast<double>(newest - checked_newest_);
+    const double now =
+        std::max(passed, 0.0) * 1e9 / static_cast<double>(monotonic_ns - checked_ns_);
+    iterations_per_s_ = std::max(now, 0.8 * iterations_per_s_);
+  }
+  checked_ns_ = monotonic_ns;
+  checked_newest_ = newest;
+  if (!windows_.idle() || ranks.size() < 2 || !WantsWindow(verdicts)) return false;
+  // One whose collectives are timed, too.
+  constexpr int64_t kPeriod = ranks::RankMonitor::kPeriod;
+  const int64_t earliest = newest + Lead();
+  windows_.Want((earliest + kPeriod - 1) / kPeriod * kPeriod, ranks);
+  ++taken_;
+  return true;
+}
+
+bool RankDiagnosis::Update(const ranks::Verdicts& verdicts) {
+  const int64_t wanted = windows_.wanted();
+  const bool more = windows_.TakeFinished();
+  bool changed = wanted != windows_.wanted();
+  if (!more) return changed;
+  std::vector<int32_t> alike;
+  for (const ranks::RankVerdict& rank : verdicts.ranks) {
+    if (!rank.own_baseline) alike.push_back(rank.rank);
+  }
+  const std::vector<ranks::IterationProfiles> before = Before(verdicts);
+  for (const ranks::RankVerdict& rank : verdicts.ranks) {
+    if (!IsOpen(rank)) continue;
+    const ranks::Episode& episode = rank.episodes.back();
+    const std::vector<ranks::IterationProfiles> during = During(episode);
+    if (during.size() < kReasonWindows) continue;
+    ranks::RankQuestion question = {.rank = rank.rank, .iterations = during, .earlier = before};
+    for (const int32_t other : alike) {
+      if (!rank.own_baseline && other != rank.rank) question.peers.push_back(other);
+    }
+    const ranks::ReasonVerdict verdict = ranks::FindReason(question);
+    SlowReasonState& reason = reasons_[{rank.rank, episode.first}];
+    reason.set_reason(static_cast<v1::SlowReason>(verdict.reason));
+    reason.set_message(verdict.text);
+    SetDifference(ExcessShare(during, rank.rank, verdict), reason.mutable_excess());
+    SetEstimate(ranks::CostShare(question, kConfidence), reason.mutable_cost());
+    changed = true;
+  }
+  return changed;
+}
+
+void RankDiagnosis::SetReasons(v1::GetRanksReply* reply) const {
+  for (v1::RankSummary& rank : *reply->mutable_ranks()) {
+    for (v1::SlowEpisode& episode : *rank.mutable_episodes()) {
+      const auto it = reasons_.find({rank.rank(), episode.first_iteration()});
+      // The tests say that a rank is slow. Windows show by how much, and what the others waited.
+      episode.clear_excess();
+      episode.clear_cost();
+      episode.clear_message();
+      episode.clear_cost_message();
+      if (it == reasons_.end()) {
+        constexpr char kNotYet[] =
+            "not known, because the ranks were not traced at the same iterations meanwhile";
+        episode.set_message(kNotYet);
+        episode.set_cost_message(kNotYet);
+        episode.set_reason_message(kNotYet);
+        continue;
+      }
+      const SlowReasonState& reason = it->second;
+      episode.set_reason(reason.reason());
+      episode.set_reason_message(reason.message());
+      *episode.mutable_excess() = reason.excess();
+      *episode.mutable_cost() = reason.cost();
+    }
+  }
+}
+
+RankDiagnosisState RankDiagnosis::Save() const {
+  RankDiagnosisState to;
+  for (const auto& [key, reason] : reasons_) {
+    SlowReasonState& saved = *to.add_reasons();
+    saved = reason;
+    saved.set_rank(key.first);
+    saved.set_first(key.second);
+  }
+  to.set_taken(taken_);
+  return to;
+}
+
+void RankDiagnosis::Load(const RankDiagnosisState& from) {
+  for (const SlowReasonState& reason : from.reasons()) {
+    reasons_[{reason.rank(), reason.first()}] = reason;
+  }
+  taken_ = from.taken();
+}
+
+}  // namespace seqpoint::jobs

@@ -1,0 +1,69 @@
+// RankDiagnosis: finds out why a rank is slow and what it costs, from trace windows of all ranks at
+// the same iterations. It asks for them when a rank was found slow, and for a few while none is,
+// as a rank without peers is compared with its earlier self.
+//
+//   if (diagnosis.Check(monotonic_ns, newest, ranks, verdicts)) RewriteControls();
+//   ... records go to diagnosis.windows() ...
+//   if (diagnosis.Update(verdicts)) Tell();
+//   diagnosis.SetReasons(&reply);
+//
+// Threading: one thread at a time. Ownership: the windows.
+#ifndef DAEMON_JOBS_RANK_DIAGNOSIS_H_
+#define DAEMON_JOBS_RANK_DIAGNOSIS_H_
+
+#include <cstdint>
+#include <map>
+#include <set>
+#include <utility>
+
+#include "daemon/jobs/coordinated_windows.h"
+#include "daemon/jobs/state.pb.h"
+#include "daemon/ranks/verdict.h"
+#include "seqpoint/v1/ranks.pb.h"
+
+namespace seqpoint::jobs {
+
+class RankDiagnosis {
+ public:
+  // Windows of all ranks in a run. Each stops all ranks for some milliseconds.
+  static constexpr int kMostWindows = 32;
+  // Windows for a reason: with three, one that something else disturbed is outvoted.
+  static constexpr int kReasonWindows = 3;
+  // Windows for the cost, whose error is which iterations were seen.
+  static constexpr int kCostWindows = 8;
+  static constexpr int kEarlyWindows = 2;
+
+  // Now and then: starts a window when one is wanted. `newest`: the latest iteration that a rank's
+  // host has begun. True when the wanted iteration is another one now.
+  bool Check(int64_t monotonic_ns, int64_t newest, const std::set<int32_t>& ranks,
+             const ranks::Verdicts& verdicts);
+  // Windows may have come, or verdicts have changed. True when what is known of reasons changed, or
+  // the wanted iteration.
+  bool Update(const ranks::Verdicts& verdicts);
+
+  CoordinatedWindows& windows() { return windows_; }
+  int64_t wanted() const { return windows_.wanted(); }
+  void SetReasons(v1::GetRanksReply* reply) const;
+
+  RankDiagnosisState Save() const;
+  void Load(const RankDiagnosisState& from);
+
+ private:
+  using EpisodeKey = std::pair<int32_t, int64_t>;  // rank, first iteration
+
+  bool WantsWindow(const ranks::Verdicts& verdicts) const;
+  // Windows that were taken while the episode went on, after it was found.
+  std::vector<ranks::IterationProfiles> During(const ranks::Episode& episode) const;
+  std::vector<ranks::IterationProfiles> Before(const ranks::Verdicts& verdicts) const;
+  int64_t Lead() const;
+
+  CoordinatedWindows windows_;
+  std::map<EpisodeKey, SlowReasonState> reasons_;
+  int taken_ = 0;
+  int64_t checked_ns_ = 0, checked_newest_ = -1;
+  double iterations_per_s_ = 0;
+};
+
+}  // namespace seqpoint::jobs
+
+#endif  // DAEMON_JOBS_RANK_DIAGNOSIS_H_

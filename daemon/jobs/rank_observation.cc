@@ -1,0 +1,89 @@
+#include "daemon/jobs/rank_observation.h"
+
+#include "daemon/jobs/rank_verdicts.h"
+
+namespace seqpoint::jobs {
+uint32_t RankObservation::KindId(const std::string& text, uint64_t elements) {
+  const auto it = kinds_.find({text, elements});
+  if (it != kinds_.end()) return it->second;
+  if (kinds_.size() == kMostKinds) return 0;
+  return kinds_[{text, elements}] = static_cast<uint32_t>(kinds_.size()) + 1;
+}
+
+void RankObservation::AddMember(uint64_t communicator, int32_t rank_in_communicator, int32_t rank,
+                                int32_t size) {
+  if (members_.size() >= ranks::IterationJoin::kMostCommunicators) return;
+  members_[communicator][rank_in_communicator] = rank;
+  if (size > 0) monitor_.SetSize(communicator, size);
+}
+
+void RankObservation::SetRanks(std::set<int32_t> ranks) {
+  if (ranks == ranks_) return;
+  ranks_ = ranks;
+  monitor_.SetRanks(std::move(ranks));
+}
+
+void RankObservation::Add(ranks::RankIteration iteration) {
+  // A transfer with a rank that is not seen has nothing to be compared with.
+  std::erase_if(iteration.collectives, [&](ranks::Collective& collective) {
+    if (!collective.is_transfer()) return false;
+    const auto communicator = members_.find(collective.communicator);
+    if (communicator == members_.end()) return true;
+    const auto member = communicator->second.find(collective.peer);
+    if (member == communicator->second.end()) return true;
+    collective.peer = member->second;
+    return false;
+  });
+  monitor_.Add(std::move(iteration));
+}
+
+uint32_t RankObservation::period() const {
+  if (ranks_.size() < 2) return 0;
+  return monitor_.wants_every_iteration() ? 1 : ranks::RankMonitor::kPeriod;
+}
+
+RankObservationState RankObservation::Save() const {
+  RankObservationState to;
+  const ranks::RankMonitorState state = monitor_.Save();
+  SetVerdicts(state.verdicts, to.mutable_verdicts());
+  to.set_late(state.losses.late);
+  to.set_repeated(state.losses.repeated);
+  to.set_incomplete(state.losses.incomplete);
+  to.set_unmatched(state.losses.unmatched);
+  to.set_missed(state.losses.missed);
+  to.set_invalid(state.losses.invalid);
+  to.set_changes(state.changes);
+  to.set_version(state.version);
+  to.mutable_learned()->Add(state.learned.begin(), state.learned.end());
+  for (const auto& [kind, id] : kinds_) {
+    CollectiveKindName& name = *to.add_kinds();
+    name.set_text(kind.first);
+    name.set_elements(kind.second);
+    name.set_id(id);
+  }
+  for (const auto& [communicator, members] : members_) {
+    (*to.mutable_members())[communicator].mutable_ranks()->insert(members.begin(), members.end());
+  }
+  return to;
+}
+
+void RankObservation::Load(const RankObservationState& from) {
+  monitor_.Load({.verdicts = VerdictsOf(from.verdicts()),
+                 .losses = {.late = from.late(),
+                            .repeated = from.repeated(),
+                            .incomplete = from.incomplete(),
+                            .unmatched = from.unmatched(),
+                            .missed = from.missed(),
+                            .invalid = from.invalid()},
+                 .changes = from.changes(),
+                 .version = from.version(),
+                 .learned = {from.learned().begin(), from.learned().end()}});
+  for (const CollectiveKindName& name : from.kinds()) {
+    kinds_[{name.text(), name.elements()}] = name.id();
+  }
+  for (const auto& [communicator, members] : from.members()) {
+    members_[communicator].insert(members.ranks().begin(), members.ranks().end());
+  }
+}
+
+}  // namespace seqpoint::jobs
