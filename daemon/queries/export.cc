@@ -12,6 +12,7 @@
 #include "daemon/iterations/trace_iterations.h"
 #include "daemon/jobs/imported_run.h"
 #include "daemon/queries/iterations.h"
+#include "daemon/queries/rank_windows.h"
 #include "daemon/queries/step_rows.h"
 #include "daemon/queries/stored_windows.h"
 #include "daemon/queries/trace_import.h"
@@ -99,31 +100,34 @@ class OwnTraces {
     return writer->Add(*trace, options) ? absl::OkStatus() : Gone();
   }
 
+  // Of an iteration that several ranks traced: arrows from the rank that came last in a collective,
+  // for which the others waited, to each of these. The pieces were written.
+  absl::Status WriteCollectives(int64_t number, const std::vector<int32_t>& ranks,
+                                traces::ChromeWriter* writer) {
+    SEQPOINT_ASSIGN_OR_RETURN(const RankWindows read,
+                              ReadRankWindows(store_, job_, number, ranks, &windows_));
+    const std::vector<ranks::RankWindow>& windows = read.windows;
+    if (windows.size() < 2) return absl::OkStatus();
+    const ranks::WindowJoin join = ranks::JoinWindows(windows);
+    const auto end_of = [&](const ranks::CollectivePart& part) -> traces::ChromeWriter::ArrowEnd {
+      return {windows[part.window].trace, part.work};
+    };
+    for (const ranks::WindowCollective& collective : join.collectives) {
+      for (size_t i = 0; i < collective.parts.size(); ++i) {
+        if (i == collective.last) continue;
+        if (!writer->AddArrow("waits for", end_of(collective.parts[collective.last]),
+                              end_of(collective.parts[i]))) {
+          return Gone();
+        }
+      }
+    }
+    return absl::OkStatus();
+  }
+
  private:
   using Window = traces::WindowReader::Window;
   using Records = std::map<std::pair<int64_t, int64_t>, abi::DataRecord>;  // by stream and start
   static constexpr int64_t kNear = 1000;  // iterations, in which records come late
-
-  // The window of an iteration on the CPU ends where the next one begins, if that is known.
-  static Window TimesOf(const std::map<int64_t, IterationRow>& rows, const IterationRow& row) {
-    Window times;
-    times.begin_ns = row.boundary_ns > 0 ? row.boundary_ns : row.start_ns;
-    times.end_ns = times.begin_ns + row.duration_ns;
-    const auto next = rows.find(row.number + 1);
-    if (next != rows.end() && next->second.incarnation == row.incarnation &&
-        next->second.boundary_ns > times.begin_ns) {
-      times.end_ns = next->second.boundary_ns;
-    }
-    return times;
-  }
-
-  static std::optional<Window> WindowOf(const std::map<int64_t, IterationRow>& rows,
-                                        int64_t number) {
-    const auto row = rows.find(number);
-    if (row == rows.end() || row->second.config_id != abi::kConfigTrace) return std::nullopt;
-    const Window window = TimesOf(rows, row->second);
-    return window.end_ns > window.begin_ns ? std::optional(window) : std::nullopt;
-  }
 
   static int64_t BeginOf(const trace::Trace& trace) {
     int64_t begin_ns = INT64_MAX;
@@ -237,6 +241,9 @@ absl::Status ExportChrome(Store& store, const jobs::SnapshotData& job, WriteFunc
       writer.emplace(file, write);
     }
     if (!writer->Add(trace, {.by_rank = by_rank})) return Gone();
+  }
+  for (const auto& [number, ranks] : SharedIterations(traces)) {
+    SEQPOINT_RETURN_IF_ERROR(own.WriteCollectives(number, ranks, &*writer));
   }
   return writer->Finish() ? absl::OkStatus() : Gone();
 }

@@ -1,8 +1,10 @@
 // Files for other tools, made from what the store holds: Chrome trace events in JSON of the traced
 // iterations or the imported traces (Perfetto, HTA and TensorBoard open it, and of one rank it can
-// be imported again: docs/formats/traces.md), and a CSV with one row per iteration.
+// be imported again: docs/formats/traces.md), and a CSV with one row per iteration. Where ranks
+// traced the same iteration, arrows join their collectives.
 //
-// Threading: any thread; reads the store only. Memory: one window or imported trace at a time.
+// Threading: any thread; reads the store only. Memory: one window or imported trace at a time, and
+// the windows of all ranks at one iteration.
 #ifndef DAEMON_QUERIES_EXPORT_H_
 #define DAEMON_QUERIES_EXPORT_H_
 

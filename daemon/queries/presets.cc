@@ -1,10 +1,13 @@
 #include "daemon/queries/presets.h"
 
+#include <algorithm>
+#include <iterator>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "daemon/ranks/rank_changes.h"
 #include "daemon/whatif/language/printer.h"
 #include "daemon/whatif/language/units.h"
 #include "daemon/whatif/preset.h"
@@ -68,13 +71,54 @@ void AddTo(const whatif::Preset& preset, v1::ListPresetsReply* reply) {
   }
 }
 
+struct RankChangeWords {
+  const char* name;
+  const char* title;
+  const char* assumption;
+  const char *parameter, *unit, *example, *meaning;  // null: it has none
+};
+constexpr RankChangeWords kRankChanges[] = {
+    {"without-slow-rank", "a rank works as its peers do",
+     "its kernels and its host take what those of its peers take at its lengths", "rank", "number",
+     "3", "the slow rank"},
+    {"balance-lengths", "all ranks have the same length in each iteration",
+     "kernels take what the windows say for the mean length", nullptr, nullptr, nullptr, nullptr},
+    {"bucket-size", "gradients are reduced in buckets of another size",
+     "all-reduces take a latency and a time for each byte, as measured", "bytes", "bytes", "50MB",
+     "of a bucket"},
+    {"bandwidth", "collectives move their bytes faster", "their latency stays", "factor", "number",
+     "2", "so many times as fast"},
+    {"ranks", "another number of ranks",
+     "each rank does as much as now, and collectives go over a ring", "count", "number", "16",
+     "ranks"}};
+
+void AddTo(const RankChangeWords& words, v1::ListPresetsReply* reply) {
+  v1::Preset& to = *reply->add_rank_changes();
+  to.set_name(words.name);
+  to.set_title(words.title);
+  to.set_assumption(words.assumption);
+  if (words.parameter == nullptr) return;
+  v1::PresetParameter& parameter = *to.add_parameters();
+  parameter.set_name(words.parameter);
+  parameter.set_unit(words.unit);
+  parameter.set_example(words.example);
+  parameter.set_meaning(words.meaning);
+}
+
 }  // namespace
 
 absl::StatusOr<v1::ListPresetsReply> ListPresets(const v1::ListPresetsRequest& request) {
   v1::ListPresetsReply reply;
   if (request.name().empty()) {
     for (const whatif::Preset& preset : whatif::Presets()) AddTo(preset, &reply);
+    for (const RankChangeWords& words : kRankChanges) AddTo(words, &reply);
     return reply;
+  }
+  for (const RankChangeWords& words : kRankChanges) {
+    if (request.name() == words.name) {
+      AddTo(words, &reply);
+      return reply;
+    }
   }
   const absl::StatusOr<whatif::Preset> preset = whatif::FindPreset(request.name());
   if (!preset.ok()) return absl::InvalidArgumentError(preset.status().message());
@@ -84,7 +128,14 @@ absl::StatusOr<v1::ListPresetsReply> ListPresets(const v1::ListPresetsRequest& r
 
 absl::Status CheckPresets(const v1::WhatIfRequest& request) {
   for (const v1::WhatIfChange& change : request.changes()) {
-    if (change.preset().empty()) continue;
+    const std::string name = change.preset().substr(0, change.preset().find(','));
+    const bool of_ranks = std::any_of(std::begin(kRankChanges), std::end(kRankChanges),
+                                      [&](const auto& words) { return name == words.name; });
+    if (of_ranks) {
+      const auto parsed = ranks::ParseRankChange(change.preset());
+      if (!parsed.ok()) return parsed.status();
+    }
+    if (change.preset().empty() || of_ranks) continue;
     if (const auto parsed = whatif::ParseChange(change.preset()); !parsed.ok()) {
       return absl::InvalidArgumentError(parsed.status().message());
     }

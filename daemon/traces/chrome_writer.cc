@@ -1,5 +1,6 @@
 #include "daemon/traces/chrome_writer.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <utility>
 
@@ -328,14 +329,19 @@ bool ChromeWriter::Add(const Trace& trace, const ChromeRows& options) {
 
 // Arrows, as Kineto writes them: from each launch to its work, from each forward operator to the
 // backward one. They bind to what lies around them in their rows (bp e).
+bool ChromeWriter::AddFlowEnd(char phase, const std::string& category, uint64_t number,
+                              const std::string& row, int64_t at_ns) {
+  absl::StrAppend(&text_, std::exchange(first_, false) ? "\n" : ",\n", "{\"ph\":\"",
+                  std::string(1, phase), "\",\"cat\":\"", category, "\",\"name\":\"", category,
+                  "\",\"id\":", number, ",", row, ",\"ts\":", Micros(at_ns - base_ns_),
+                  phase == 'f' ? ",\"bp\":\"e\"}" : "}");
+  return text_.size() < kPieceBytes || Flush();
+}
+
 bool ChromeWriter::AddFlows(const Trace& trace, Rows* rows) {
   const auto end = [this](char phase, const char* category, uint64_t number, const std::string& row,
                           int64_t at_ns) {
-    absl::StrAppend(&text_, std::exchange(first_, false) ? "\n" : ",\n", "{\"ph\":\"",
-                    std::string(1, phase), "\",\"cat\":\"", category, "\",\"name\":\"", category,
-                    "\",\"id\":", number, ",", row, ",\"ts\":", Micros(at_ns - base_ns_),
-                    phase == 'f' ? ",\"bp\":\"e\"}" : "}");
-    return text_.size() < kPieceBytes || Flush();
+    return AddFlowEnd(phase, category, number, row, at_ns);
   };
   const trace::Correlations correlations(trace);
   absl::flat_hash_map<uint32_t, uint64_t> numbers;  // by call
@@ -360,6 +366,17 @@ bool ChromeWriter::AddFlows(const Trace& trace, Rows* rows) {
     }
   }
   return true;
+}
+
+bool ChromeWriter::AddArrow(const std::string& category, const ArrowEnd& from, const ArrowEnd& to) {
+  const ChromeRows by_rank = {.by_rank = true};
+  Rows from_rows(this, *from.trace, by_rank), to_rows(this, *to.trace, by_rank);
+  const trace::Work& begin = from.trace->works[from.work];
+  const trace::Work& end = to.trace->works[to.work];
+  ++flows_;
+  return AddFlowEnd('s', category, flows_, from_rows.OfStream(begin.stream), begin.start_ns) &&
+         AddFlowEnd('f', category, flows_, to_rows.OfStream(end.stream),
+                    std::max(begin.start_ns, end.end_ns - 1));
 }
 
 bool ChromeWriter::Finish() {

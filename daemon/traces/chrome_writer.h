@@ -61,6 +61,12 @@ class ChromeWriter {
 
   // False: the receiver is gone.
   bool Add(const trace::Trace& trace, const ChromeRows& rows = {});
+  // An arrow between work of two ranks, whose traces were added by rank.
+  struct ArrowEnd {
+    const trace::Trace* trace;
+    uint32_t work;  // in its `works`
+  };
+  bool AddArrow(const std::string& category, const ArrowEnd& from, const ArrowEnd& to);
   bool Finish();
 
  private:
@@ -68,6 +74,8 @@ class ChromeWriter {
 
   bool Flush();
   bool AddFlows(const trace::Trace& trace, Rows* rows);
+  bool AddFlowEnd(char phase, const std::string& category, uint64_t number, const std::string& row,
+                  int64_t at_ns);
 
   WriteFunction write_;
   const int64_t base_ns_;

@@ -1,0 +1,174 @@
+#include "daemon/queries/rank_what_if.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <set>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "daemon/base/status_macros.h"
+#include "daemon/jobs/figures.h"
+#include "daemon/queries/errors.h"
+#include "daemon/queries/rank_windows.h"
+#include "daemon/ranks/rank_recording.h"
+#include "daemon/seqpoint/interval.h"
+
+namespace seqpoint::queries {
+namespace {
+
+struct Replayed {
+  double before_ns = 0, after_ns = 0;
+  double measured_ns = 0;  // of the iteration, as it was recorded; 0: not known
+};
+
+// The share of the time that is saved, from iterations drawn from the run: a ratio of sums. `left`:
+// all but one of them (-1: all).
+double SavedShare(const std::vector<Replayed>& replayed, size_t left_out) {
+  double saved = 0, before = 0;
+  for (size_t i = 0; i < replayed.size(); ++i) {
+    if (i == left_out) continue;
+    saved += replayed[i].before_ns - replayed[i].after_ns;
+    before += replayed[i].before_ns;
+  }
+  return before > 0 ? saved / before : 0;
+}
+
+// With the standard error of the jackknife.
+Estimate SavedShareOf(const std::vector<Replayed>& replayed, double confidence) {
+  const double share = SavedShare(replayed, replayed.size());
+  if (replayed.size() < 2) return {share, std::min(0.0, share), std::max(2 * share, 0.0)};
+  const auto count = static_cast<double>(replayed.size());
+  double squares = 0;
+  for (size_t i = 0; i < replayed.size(); ++i) {
+    squares += std::pow(SavedShare(replayed, i) - share, 2);
+  }
+  const double error = std::sqrt(squares * (count - 1) / count);
+  const double half = error * StudentQuantile(confidence, count - 1);
+  return {share, share - half, share + half};
+}
+
+struct Recorded {
+  std::vector<ranks::RankRecording> recordings;
+  std::set<std::string> mismatches;
+};
+
+absl::StatusOr<Recorded> ReadRecordings(Store& store, const jobs::SnapshotData& job,
+                                        Cancelled cancelled) {
+  SEQPOINT_ASSIGN_OR_RETURN(const auto pieces, store.ListTraces(job.job_id));
+  StoredWindows reader(&store, StoredWindows::Names::kDemangled);
+  Recorded read;
+  for (const auto& [number, ranks] : SharedIterations(pieces)) {
+    SEQPOINT_RETURN_IF_ERROR(CheckAsked(cancelled));
+    if (ranks.size() < job.ranks.size()) continue;
+    SEQPOINT_ASSIGN_OR_RETURN(const RankWindows windows,
+                              ReadRankWindows(store, job, number, ranks, &reader));
+    if (windows.windows.size() < job.ranks.size()) continue;
+    const ranks::WindowJoin join = ranks::JoinWindows(windows.windows);
+    read.mismatches.insert(join.mismatches.begin(), join.mismatches.end());
+    read.recordings.push_back(ranks::RecordRanks(windows.windows, join));
+  }
+  if (read.recordings.empty()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("job \"", job.name, "@", job.run_id,
+                     "\": no iteration was traced by all ranks: that takes NCCL 2.27 or later, "
+                     "several ranks, and "
+                     "some iterations (seqpoint ranks)"));
+  }
+  return read;
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<ranks::RankChange>> ParseRankChanges(const v1::WhatIfRequest& request) {
+  std::vector<ranks::RankChange> changes;
+  for (const v1::WhatIfChange& requested : request.changes()) {
+    auto change = ranks::ParseRankChange(requested.preset());
+    if (change.ok()) changes.push_back(*change);
+  }
+  if (!changes.empty() && static_cast<int>(changes.size()) < request.changes_size()) {
+    return absl::InvalidArgumentError(
+        "changes: those of all ranks (without-slow-rank, balance-lengths, bucket-size, bandwidth, "
+        "ranks) cannot be combined with others; ask for each kind apart");
+  }
+  return changes;
+}
+
+absl::StatusOr<v1::WhatIfReply> RankWhatIf(const jobs::Snapshot& snapshot, Store& store,
+                                           const std::vector<ranks::RankChange>& changes,
+                                           const v1::WhatIfRequest& request, Cancelled cancelled) {
+  const jobs::SnapshotData& job = snapshot.data();
+  SEQPOINT_ASSIGN_OR_RETURN(const Recorded read, ReadRecordings(store, job, cancelled));
+  v1::WhatIfReply reply;
+  v1::WhatIfAnswer& answer = *reply.add_answers();
+  std::vector<std::string> names;
+  for (const v1::WhatIfChange& requested : request.changes()) names.push_back(requested.preset());
+  answer.set_name(absl::StrJoin(names, " + "));
+  answer.set_title("the iterations that all ranks traced together, replayed with the change");
+  // Iterations differ in the numbers of their assumptions: those of the first one are shown.
+  std::vector<std::string> assumptions;
+  std::set<std::string> words_seen;
+  std::vector<Replayed> replayed;
+  double replayed_ns = 0, measured_ns = 0;
+  for (const ranks::RankRecording& recorded : read.recordings) {
+    SEQPOINT_RETURN_IF_ERROR(CheckAsked(cancelled));
+    std::vector<const ranks::RankRecording*> others;
+    for (const ranks::RankRecording& other : read.recordings) {
+      if (&other != &recorded) others.push_back(&other);
+    }
+    std::vector<whatif::Graph> graphs = recorded.recording.graphs;
+    for (const ranks::RankChange& change : changes) {
+      SEQPOINT_ASSIGN_OR_RETURN(const ranks::RankEffect effect,
+                                ranks::ApplyToRanks(change, recorded, others, &graphs));
+      for (const std::string& text : effect.assumptions) {
+        std::string words = text;
+        std::erase_if(words, [](char c) { return c >= '0' && c <= '9'; });
+        if (words_seen.insert(words).second) assumptions.push_back(text);
+      }
+      answer.set_applies(answer.applies() || effect.tasks > 0);
+    }
+    Replayed& one = replayed.emplace_back();
+    one.before_ns = recorded.IterationNs(recorded.recording.graphs);
+    one.after_ns = recorded.IterationNs(graphs);
+    for (const ranks::RankProfile& profile : recorded.profiles) {
+      one.measured_ns = std::max(one.measured_ns, profile.time.iteration_ns);
+    }
+    replayed_ns += one.before_ns;
+    measured_ns += one.measured_ns;
+  }
+  answer.set_assumption(absl::StrJoin(assumptions, "; "));
+  for (const std::string& mismatch : read.mismatches) answer.add_warnings(mismatch);
+
+  const Projection time = jobs::ProjectTime(job, request.confidence());
+  if (!time.so_far && !time.total) {
+    return NoAnswer(job, "no iteration has a time that a change could save");
+  }
+  const Estimate before = time.total ? *time.total : *time.so_far;
+  const double error = measured_ns > 0 ? replayed_ns / measured_ns - 1 : 0;
+  const Estimate share = SavedShareOf(replayed, request.confidence());
+  // What the replay of what was not changed is off, the changed one may be, too.
+  const double half = std::hypot((share.high - share.low) / 2 * before.value,
+                                 std::abs(error * share.value) * before.value);
+  const double saved = share.value * before.value;
+  const double after_half = std::hypot(half, (before.high - before.low) / 2 * (1 - share.value));
+  jobs::SetEstimate(before, answer.mutable_before());
+  jobs::SetEstimate({before.value - saved, std::max(0.0, before.value - saved - after_half),
+                     before.value - saved + after_half},
+                    answer.mutable_after());
+  jobs::SetDifference({saved, saved - half, saved + half}, answer.mutable_saved());
+  reply.set_confidence(request.confidence());
+  reply.set_whole_run(time.total.has_value());
+  reply.set_iterations(time.total ? time.iterations_total : time.iterations_so_far);
+  reply.set_traces(static_cast<int32_t>(read.recordings.size()));
+  reply.set_replay_error(error);
+  reply.set_basis(absl::StrCat(read.recordings.size(), " iterations that all ", job.ranks.size(),
+                               " ranks traced together, taken as drawn from the run; ",
+                               time.basis));
+  *reply.mutable_losses() = job.losses;
+  reply.set_clock_kind(job.clock_kind);
+  return reply;
+}
+
+}  // namespace seqpoint::queries
