@@ -34,10 +34,10 @@ void AddCommands(CLI::App* app, Context* context) {
   app->set_version_flag("--version", context->version(), "print the version");
   context->AddTo(app);
   for (const auto add :
-       {AddRun,        AddJobs,    AddJobChanges, AddWatch,      AddSeqPoints, AddProject,
-        AddPlaylist,   AddMetrics, AddCounters,   AddKernels,    AddRoofline,  AddCompare,
-        AddIterations, AddExport,  AddAnalyze,    AddImport,     AddReplay,    AddWhatIf,
-        AddPlanners,   AddControl, AddDoctor,     AddCompletion, AddVersion}) {
+       {AddRun,      AddJobs,       AddJobChanges, AddWatch,   AddSeqPoints,  AddProject,
+        AddPlaylist, AddMetrics,    AddCounters,   AddKernels, AddRoofline,   AddRanks,
+        AddCompare,  AddIterations, AddExport,     AddAnalyze, AddImport,     AddReplay,
+        AddWhatIf,   AddPlanners,   AddControl,    AddDoctor,  AddCompletion, AddVersion}) {
     add(app, context);
   }
   app->footer(kSeqpointHelp);  // last: commands would inherit it

@@ -21,6 +21,7 @@ void AddMetrics(CLI::App* app, Context* context);
 void AddCounters(CLI::App* app, Context* context);
 void AddKernels(CLI::App* app, Context* context);
 void AddRoofline(CLI::App* app, Context* context);
+void AddRanks(CLI::App* app, Context* context);
 void AddCompare(CLI::App* app, Context* context);
 void AddIterations(CLI::App* app, Context* context);
 void AddExport(CLI::App* app, Context* context);

@@ -1,5 +1,6 @@
 // `seqpoint replay JOB`.
 #include "client/commands/commands.h"
+#include "client/commands/options.h"
 #include "client/commands/write_export.h"
 #include "client/text/help.h"
 #include "client/text/whatif_text.h"

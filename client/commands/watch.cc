@@ -3,6 +3,7 @@
 
 #include "client/commands/commands.h"
 #include "client/text/job_text.h"
+#include "client/text/plain_text.h"
 #include "proto/status_macros.h"
 
 namespace seqpoint::client {
@@ -21,8 +22,13 @@ absl::StatusOr<int> Watch(const Context& context, WatchOptions& options) {
   grpc::ClientContext call;
   auto reader = connection->stub().WatchJob(&call, request);
   v1::WatchJobReply reply;
+  std::string ranks;  // what was said of them
   while (reader->Read(&reply)) {
     if (!context.json()) MakePrintable(&reply);
+    if (!context.json() && reply.job().ranks() != ranks) {
+      ranks = reply.job().ranks();
+      if (!ranks.empty()) Context::Print((in_place ? "\r\033[K" : "") + Wrap("", ranks));
+    }
     if (context.json()) {
       Context::Print(ToJson(reply, /*one_line=*/true) + "\n");
     } else if (in_place) {

@@ -59,7 +59,9 @@ absl::StatusOr<std::vector<std::string>> ListNames(const Context& context) {
       const v1::ListPresetsReply reply,
       context.Call(&v1::Profiler::Stub::ListPresets, v1::ListPresetsRequest()));
   std::vector<std::string> names;
-  for (const v1::Preset& preset : reply.presets()) names.push_back(preset.name());
+  for (const auto* list : {&reply.presets(), &reply.rank_changes()}) {
+    for (const v1::Preset& preset : *list) names.push_back(preset.name());
+  }
   return names;
 }
 
@@ -97,7 +99,7 @@ absl::StatusOr<v1::WhatIfChange> ReadChange(const std::string& text,
 
 std::string PresetsText(const v1::ListPresetsReply& reply) {
   std::string text;
-  for (const v1::Preset& preset : reply.presets()) {
+  const auto add = [&](const v1::Preset& preset) {
     absl::StrAppend(&text, preset.name(), ": ", preset.title(), "\n");
     for (const v1::PresetParameter& parameter : preset.parameters()) {
       const bool has_value = !parameter.value().empty();
@@ -111,8 +113,17 @@ std::string PresetsText(const v1::ListPresetsReply& reply) {
       text += Wrap("  ", line);
     }
     text += Wrap("  assumes ", preset.assumption());
-    text += Wrap("  source: ", preset.source()) + "\n";
+    if (!preset.source().empty()) text += Wrap("  source: ", preset.source());
+    text += "\n";
+  };
+  for (const v1::Preset& preset : reply.presets()) add(preset);
+  if (reply.rank_changes_size() > 0) {
+    text += Wrap("",
+                 "Of a job of several ranks, from iterations that all of them traced (seqpoint "
+                 "ranks); not together with the others:");
+    text += "\n";
   }
+  for (const v1::Preset& change : reply.rank_changes()) add(change);
   return text + "with others' values: --apply amp,compute=4; the file, to change it: --show amp\n";
 }
 
@@ -138,8 +149,10 @@ absl::StatusOr<int> ShowPresets(const Context& context) {
 absl::StatusOr<int> ShowPreset(const Context& context, const std::string& name) {
   v1::ListPresetsRequest request;
   request.set_name(name);
-  return context.Ask(&v1::Profiler::Stub::ListPresets, request,
-                     [](const v1::ListPresetsReply& reply) { return reply.presets(0).text(); });
+  return context.Ask(
+      &v1::Profiler::Stub::ListPresets, request, [](const v1::ListPresetsReply& reply) {
+        return reply.presets_size() > 0 ? reply.presets(0).text() : PresetsText(reply);
+      });
 }
 
 // In the order of the command line.

@@ -116,7 +116,8 @@ std::string ProgressLine(const v1::Job& job, int width) {
   if (job.state() == v1::JOB_STATE_PAUSED || job.state() == v1::JOB_STATE_RELEASED || IsOver(job)) {
     absl::StrAppend(&text, ", ", JobEndText(job));
   }
-  if (!job.error().empty()) absl::StrAppend(&text, " - ", job.error());
+  const std::string& amiss = job.error().empty() ? job.ranks() : job.error();
+  if (!amiss.empty()) absl::StrAppend(&text, " - ", amiss);
   return Cut(text, static_cast<size_t>(std::max(width, 1)));
 }
 

@@ -146,6 +146,10 @@ TEST(FormatTest, ProgressTellsWhatIsKnown) {
   EXPECT_EQ(ProgressLine(job, 20), "gnmt: 1,000 of 5,...");
   job.set_error("the disk is full");
   EXPECT_THAT(ProgressLine(job, 200), ::testing::EndsWith(" - the disk is full"));
+  job.set_ranks("rank 3 is slow");
+  EXPECT_THAT(ProgressLine(job, 200), ::testing::EndsWith(" - the disk is full"));
+  job.clear_error();
+  EXPECT_THAT(ProgressLine(job, 200), ::testing::EndsWith(" - rank 3 is slow"));
 }
 
 TEST(FormatTest, AnEndHasItsIntervalAndTheDaysThatDiffer) {

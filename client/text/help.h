@@ -102,6 +102,15 @@ BOUND BY        the nearer roof: memory, compute; latency: below 58 % of both
 OF ROOF         share of the peak bandwidth, or of the peak rates of the formats used
 NOTE            why there is no position
 Needs a job that ran under `seqpoint run --roofline`.)";
+inline constexpr const char* kRanksHelp = R"(
+ITERATION  mean time, of the iterations whose collectives were timed
+WORK       of it, outside of collectives
+WAIT       of it, in collectives before the last rank came. Where collectives run beside other work,
+           it is more than what waiting costs, but still least on the rank that the others wait for
+LAST       share of the collectives in which this rank came last
+VERDICT    even; slow: its own work takes longer than the other ranks' at equal lengths, by more
+           than its noise; was slow; slow in turn: it and others, one after the other
+Needs NCCL 2.27 or later, and the program under `seqpoint run`.)";
 inline constexpr const char* kIterationsHelp = R"(
 TIME      "-": unknown
 LEVEL     what the library listened to: learn, mark, trace, counters

@@ -197,6 +197,7 @@ std::string JobText(const v1::Job& job) {
   if (std::string losses = FormatLosses(job.losses()); !losses.empty()) {
     absl::StrAppend(&text, "left out:  ", losses, "\n");
   }
+  if (!job.ranks().empty()) text += Wrap("ranks:     ", job.ranks());
   if (!job.error().empty()) text += Wrap("problem:   ", job.error());
   if (job.has_time()) {
     absl::StrAppend(&text, "\n", ProjectionText(job.time(), job));

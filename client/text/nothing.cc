@@ -29,6 +29,10 @@ std::string NothingIn(const v1::GetRooflineReply& reply) {
   return reply.kernels_size() > 0 ? "" : "no kernel was measured by itself";
 }
 
+std::string NothingIn(const v1::GetRanksReply& reply) {
+  return reply.ranks_size() > 1 ? "" : "the job has one rank: nobody waits for it";
+}
+
 std::string NothingIn(const v1::ReplayReply& reply) {
   return reply.iterations_size() > 0 ? "" : "no iteration was traced";
 }

@@ -15,6 +15,7 @@ std::string NothingIn(const v1::GetSeqPointsReply& reply);
 std::string NothingIn(const v1::GetCountersReply& reply);
 std::string NothingIn(const v1::GetKernelsReply& reply);
 std::string NothingIn(const v1::GetRooflineReply& reply);
+std::string NothingIn(const v1::GetRanksReply& reply);
 std::string NothingIn(const v1::ReplayReply& reply);
 inline std::string NothingIn(const google::protobuf::Message&) { return ""; }
 

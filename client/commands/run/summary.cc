@@ -76,6 +76,7 @@ std::string RunSummary(const v1::Job& job, const Answerable& answers, int wait_s
       absl::StrAppend(&text, "left out: ", losses, "\n");
     }
     text += UnprojectedText(job);
+    if (!job.ranks().empty()) text += Wrap("ranks: ", job.ranks());
     if (!job.error().empty()) text += Wrap("problem: ", job.error());
     if (!IsOver(job)) text += "the last records are not in these figures yet: ask again\n";
     const std::string& id = job.id();
@@ -86,6 +87,7 @@ std::string RunSummary(const v1::Job& job, const Answerable& answers, int wait_s
       absl::StrAppend(&text, ", seqpoint kernels ", id, ", seqpoint export ", id,
                       " --chrome trace.json");
     }
+    if (job.process_count() > 1) absl::StrAppend(&text, ", seqpoint ranks ", id);
     if (answers.operators) absl::StrAppend(&text, ", seqpoint place ", id, " --devices 2");
     if (answers.kernels && job.time_only().empty() && job.seqpoints().measurements() > 0) {
       absl::StrAppend(&text, ", seqpoint whatif ", id, " --list");
