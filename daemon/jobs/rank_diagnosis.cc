@@ -22,7 +22,8 @@ bool IsOpen(const ranks::RankVerdict& rank) {
   return !rank.episodes.empty() && rank.episodes.back().last < 0;
 }
 
-// The rank's work beyond what it should take, as a share of that, with 95 %.
+// What the reason adds to the rank's work, as a share of the work without it, with 95 %: sequences
+// that were longer in the traced iterations are no part of it.
 Estimate ExcessShare(const std::vector<ranks::IterationProfiles>& iterations, int32_t rank,
                      const ranks::ReasonVerdict& verdict) {
   double work_ns = 0;
@@ -30,11 +31,16 @@ Estimate ExcessShare(const std::vector<ranks::IterationProfiles>& iterations, in
     const ranks::RankProfile* const profile = ranks::ProfileOf(iteration, rank);
     if (profile != nullptr) work_ns += profile->time.work_ns();
   }
-  const double usual_ns = work_ns / static_cast<double>(iterations.size()) - verdict.excess_ns;
+  const double usual_ns = work_ns / static_cast<double>(iterations.size()) - verdict.explained_ns;
   if (!(usual_ns > 0)) return {};
   const double half_ns = 1.96 * verdict.error_ns;
-  return {verdict.excess_ns / usual_ns, (verdict.excess_ns - half_ns) / usual_ns,
-          (verdict.excess_ns + half_ns) / usual_ns};
+  return {verdict.explained_ns / usual_ns, (verdict.explained_ns - half_ns) / usual_ns,
+          (verdict.explained_ns + half_ns) / usual_ns};
+}
+
+// The tests have taken lengths into account, over many more iterations than the windows.
+bool SaysWhy(ranks::Reason reason) {
+  return reason != ranks::Reason::kUnknown && reason != ranks::Reason::kImbalance;
 }
 
 }  // namespace
@@ -121,9 +127,15 @@ bool RankDiagnosis::Update(const ranks::Verdicts& verdicts) {
     }
     const ranks::ReasonVerdict verdict = ranks::FindReason(question);
     SlowReasonState& reason = reasons_[{rank.rank, episode.first}];
-    reason.set_reason(static_cast<v1::SlowReason>(verdict.reason));
+    reason.Clear();
     reason.set_message(verdict.text);
-    SetDifference(ExcessShare(during, rank.rank, verdict), reason.mutable_excess());
+    if (SaysWhy(verdict.reason)) {
+      reason.set_reason(static_cast<v1::SlowReason>(verdict.reason));
+      SetDifference(ExcessShare(during, rank.rank, verdict), reason.mutable_excess());
+    } else {
+      reason.set_message(
+          absl::StrCat("not known; in the iterations that all ranks traced, ", verdict.text));
+    }
     SetEstimate(ranks::CostShare(question, kConfidence), reason.mutable_cost());
     changed = true;
   }
@@ -150,8 +162,12 @@ void RankDiagnosis::SetReasons(v1::GetRanksReply* reply) const {
       const SlowReasonState& reason = it->second;
       episode.set_reason(reason.reason());
       episode.set_reason_message(reason.message());
-      *episode.mutable_excess() = reason.excess();
       *episode.mutable_cost() = reason.cost();
+      if (reason.has_excess()) {
+        *episode.mutable_excess() = reason.excess();
+      } else {
+        episode.set_message("not known, because the reason is not known");
+      }
     }
   }
 }
