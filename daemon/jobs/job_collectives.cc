@@ -63,8 +63,8 @@ void Job::AddJoinedIterations() {
   }
   // The ranks of a run that has just ended are not gone from it.
   for (const auto& [rank, process] : processes_.LastOfRanks([](const Process&) { return true; })) {
-    const bool takes_part = !process->learning && !process->state.concurrent() &&
-                            process->collectives.operations() > 0;
+    const bool takes_part =
+        !process->learning && !process->state.concurrent() && process->collectives.operations() > 0;
     if (takes_part) ranks.insert(rank);
   }
   observation_.SetRanks(std::move(ranks));

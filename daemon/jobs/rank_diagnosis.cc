@@ -132,11 +132,11 @@ bool RankDiagnosis::Update(const ranks::Verdicts& verdicts) {
     if (SaysWhy(verdict.reason)) {
       reason.set_reason(static_cast<v1::SlowReason>(verdict.reason));
       SetDifference(ExcessShare(during, rank.rank, verdict), reason.mutable_excess());
+      SetEstimate(ranks::CostShare(question, kConfidence), reason.mutable_cost());
     } else {
       reason.set_message(
           absl::StrCat("not known; in the iterations that all ranks traced, ", verdict.text));
     }
-    SetEstimate(ranks::CostShare(question, kConfidence), reason.mutable_cost());
     changed = true;
   }
   return changed;
@@ -162,11 +162,13 @@ void RankDiagnosis::SetReasons(v1::GetRanksReply* reply) const {
       const SlowReasonState& reason = it->second;
       episode.set_reason(reason.reason());
       episode.set_reason_message(reason.message());
-      *episode.mutable_cost() = reason.cost();
       if (reason.has_excess()) {
         *episode.mutable_excess() = reason.excess();
+        *episode.mutable_cost() = reason.cost();
       } else {
-        episode.set_message("not known, because the reason is not known");
+        constexpr char kNoReason[] = "not known, because the reason is not known";
+        episode.set_message(kNoReason);
+        episode.set_cost_message(kNoReason);
       }
     }
   }

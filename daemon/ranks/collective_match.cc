@@ -69,8 +69,11 @@ RankPart PartOf(const RankIteration& report) {
     part.exclusive_ns = std::max<int64_t>(part.duration_ns - part.collective_ns, 0);
     part.outside_ns = std::max<int64_t>(part.duration_ns - SpanNs(report.collectives), 0);
   }
-  for (const Collective& c : report.collectives)
+  for (const Collective& c : report.collectives) {
     part.signature += Mix(uint64_t{c.kind} << 1 | uint64_t{c.is_transfer()});
+    // The first and the last stage of a pipeline exchange as much, and do other work.
+    if (c.is_transfer()) part.signature += Mix(~static_cast<uint64_t>(report.rank));
+  }
   return part;
 }
 

@@ -40,7 +40,8 @@ struct RankPart {
   int32_t last = 0;        // matched ones in which it alone arrived last
   int32_t unmatched = 0;   // collectives that no other rank reported, or that do not fit theirs
   int32_t missed = 0;      // collectives of its communicators that only others reported
-  // Equal for ranks that ran equally many collectives and transfers of equal kinds.
+  // Equal for ranks that ran equally many collectives of equal kinds, and no transfers: a rank that
+  // sends to others does work of its own.
   uint64_t signature = 0;
 
   // Its collectives are known. Else only its lengths and its time are.

@@ -127,5 +127,12 @@ TEST(CollectiveMatch, RanksThatRunOtherCollectivesHaveOtherSignatures) {
   EXPECT_NE(joined.ranks[0].signature, joined.ranks[2].signature);
 }
 
+TEST(CollectiveMatch, RanksThatSendToEachOtherAreNoPeers) {
+  const JoinedIteration joined =
+      Match({Report(0, 200, 0, {AllReduce(0, 50, 100), Transfer(1, false, 0, 145, 170)}),
+             Report(1, 200, 0, {AllReduce(0, 80, 100), Transfer(0, true, 0, 145, 170)})});
+  EXPECT_NE(joined.ranks[0].signature, joined.ranks[1].signature);
+}
+
 }  // namespace
 }  // namespace seqpoint::ranks
