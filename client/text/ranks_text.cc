@@ -47,13 +47,13 @@ std::string ReasonWords(v1::SlowReason reason) {
   }
 }
 
-std::string Percent(double share) {
-  return absl::StrFormat(std::abs(share) < 0.0995 ? "%.1f %%" : "%.0f %%", 100 * share);
+std::string ShareInWords(double share) {
+  return absl::StrFormat("%.*f %%", std::abs(share) < 0.0995 ? 1 : 0, 100 * share);
 }
 
 std::string WithInterval(const v1::Estimate& share) {
-  return absl::StrCat(Percent(share.value()), " (", Percent(share.low()), " to ",
-                      Percent(share.high()), ")");
+  return absl::StrCat(ShareInWords(share.value()), " (", ShareInWords(share.low()), " to ",
+                      ShareInWords(share.high()), ")");
 }
 
 std::string Span(int64_t first, bool from_start, bool ended, int64_t last) {

@@ -102,7 +102,7 @@ void ProcessCollectives::NoteCall(const CommunicatorState& communicator, uint16_
                                   uint32_t sequence, int64_t at_ns) {
   const CollectiveKindState about = KindOf(kind);
   if (about.function().empty()) return;
-  ranks::Call& call = calls_[communicator.hash()].calls[{about.function(), about.peer()}];
+  ranks::LastCall& call = calls_[communicator.hash()].calls[{about.function(), about.peer()}];
   // NCCL does not number sends and receives.
   call.number = about.peer() < 0 ? std::max(call.number, int64_t{sequence} + 1) : call.number + 1;
   call.at_ns = std::max(call.at_ns, at_ns);

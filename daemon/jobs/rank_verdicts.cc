@@ -122,7 +122,7 @@ ranks::LinkVerdict LinkOf(const v1::SlowLink& from) {
 // "20 % (18 to 22 %)"
 std::string Percent(const v1::Estimate& share) {
   const auto number = [](double value) {
-    return absl::StrFormat(std::abs(value) < 0.1 ? "%.1f" : "%.0f", 100 * value);
+    return absl::StrFormat("%.*f", std::abs(value) < 0.1 ? 1 : 0, 100 * value);
   };
   return absl::StrCat(number(share.value()), " % (", number(share.low()), " to ",
                       number(share.high()), " %)");

@@ -14,7 +14,7 @@ struct Edge {
   int64_t number = 0;  // the first call that is missing
 };
 
-int64_t NumberOf(const Calls& calls, const CallKey& key) {
+int64_t NumberOf(const LastCalls& calls, const CallKey& key) {
   const auto it = calls.find(key);
   return it == calls.end() ? 0 : it->second.number;
 }

@@ -23,18 +23,18 @@ struct CallKey {
   auto operator<=>(const CallKey&) const = default;
 };
 // The last call of its key.
-struct Call {
+struct LastCall {
   int64_t number = 0;  // how many there were
   int64_t at_ns = 0;   // by the host's clock
 };
-using Calls = std::map<CallKey, Call>;
+using LastCalls = std::map<CallKey, LastCall>;
 
 struct RankCalls {
   int32_t rank = 0;  // in the job
   // By the hash of the communicator: the rank within it, and its calls.
   struct Communicator {
     int32_t rank = 0;
-    Calls calls;
+    LastCalls calls;
   };
   std::map<uint64_t, Communicator> communicators;
 };
