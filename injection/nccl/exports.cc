@@ -6,7 +6,7 @@
 // NOLINTBEGIN(readability-identifier-naming)
 extern "C" {
 #define SEQPOINT_NCCL_VERSION(n)                                                                  \
-  __attribute__((used)) static void (*ResolveNcclProfiler##n(void))(void) {                       \
+  __attribute__((used, visibility("hidden"))) void (*ResolveNcclProfiler##n(void))(void) {        \
     return reinterpret_cast<void (*)(void)>(                                                      \
         const_cast<void*>(seqpoint::inject::NcclPluginTable(n)));                                 \
   }                                                                                               \
