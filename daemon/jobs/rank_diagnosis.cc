@@ -43,6 +43,10 @@ bool SaysWhy(ranks::Reason reason) {
   return reason != ranks::Reason::kUnknown && reason != ranks::Reason::kImbalance;
 }
 
+// While the others wait for a late host, their own hosts run ahead, which hides what they would
+// wait for launches otherwise.
+bool SaysHowMuch(ranks::Reason reason) { return reason != ranks::Reason::kHost; }
+
 }  // namespace
 
 std::vector<ranks::IterationProfiles> RankDiagnosis::During(const ranks::Episode& episode) const {
@@ -131,9 +135,12 @@ bool RankDiagnosis::Update(const ranks::Verdicts& verdicts) {
     reason.set_message(verdict.text);
     if (SaysWhy(verdict.reason)) {
       reason.set_reason(static_cast<v1::SlowReason>(verdict.reason));
+    }
+    if (SaysWhy(verdict.reason) && SaysHowMuch(verdict.reason)) {
       SetDifference(ExcessShare(during, rank.rank, verdict), reason.mutable_excess());
       SetEstimate(ranks::CostShare(question, kConfidence), reason.mutable_cost());
-    } else {
+    }
+    if (!SaysWhy(verdict.reason)) {
       reason.set_message(
           absl::StrCat("not known; in the iterations that all ranks traced, ", verdict.text));
     }
@@ -166,9 +173,12 @@ void RankDiagnosis::SetReasons(v1::GetRanksReply* reply) const {
         *episode.mutable_excess() = reason.excess();
         *episode.mutable_cost() = reason.cost();
       } else {
-        constexpr char kNoReason[] = "not known, because the reason is not known";
-        episode.set_message(kNoReason);
-        episode.set_cost_message(kNoReason);
+        const char* const why =
+            reason.reason() == v1::SLOW_REASON_HOST
+                ? "not known, because the others' hosts run ahead while they wait"
+                : "not known, because the reason is not known";
+        episode.set_message(why);
+        episode.set_cost_message(why);
       }
     }
   }
