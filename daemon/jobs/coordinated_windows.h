@@ -7,8 +7,8 @@
 //   windows.AddCollective(0, record); windows.SetTimed(0, number);   // the GPU's times
 //   if (windows.TakeFinished()) Use(windows.iterations());
 //
-// What a rank's iteration is compared by is a few kilobytes, so profiles are kept when the traces
-// are gone. An iteration that some rank could not trace is given up.
+// A rank's iteration is compared by its profile of a few kilobytes, which is kept when the trace is
+// gone. An iteration that some rank could not trace is given up.
 //
 // Threading: one thread at a time. Memory: the records of one iteration of all ranks, and
 // kMostKept iterations. Not stored: after a restart windows are wanted anew.
@@ -33,9 +33,9 @@ namespace seqpoint::jobs {
 class CoordinatedWindows {
  public:
   static constexpr size_t kMostKept = 16;
-  // So often TakeFinished waits for the records of an iteration that is over, and for the times of
-  // its collectives, without which the windows are joined by the kernels alone. It is called with
-  // each reading of the rings, every 1 to 10 ms.
+  // TakeFinished waits so many times for the records of an iteration that is over, and for the
+  // times of its collectives, without which the windows are joined by the kernels alone. It is
+  // called with each reading of the rings, every 1 to 10 ms.
   static constexpr int kPatience = 2 * ProcessCollectives::kPatience;
 
   // Nothing is wanted now.

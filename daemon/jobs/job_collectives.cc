@@ -62,7 +62,7 @@ void Job::AddJoinedIterations() {
     }
   }
   // The ranks of a run that has just ended are not gone from it.
-  for (const auto& [rank, process] : processes_.LastOfRanks([](const Process&) { return true; })) {
+  for (const auto& [rank, process] : processes_.LastOfRanks()) {
     const bool takes_part =
         !process->learning && !process->state.concurrent() && process->collectives.operations() > 0;
     if (takes_part) ranks.insert(rank);
@@ -90,7 +90,7 @@ void Job::CheckRanks(int64_t monotonic_ns) {
 bool Job::CheckStandstill(int64_t monotonic_ns) {
   int64_t progress = 0;
   std::vector<Standstill::Rank> ranks;
-  for (const auto& [rank, process] : processes_.LastOfRanks([](const Process&) { return true; })) {
+  for (const auto& [rank, process] : processes_.LastOfRanks()) {
     progress +=
         process->collectives.operations() + static_cast<int64_t>(process->state.iterations());
     Standstill::Rank& to = ranks.emplace_back();
@@ -123,7 +123,7 @@ v1::GetRanksReply Job::DescribeRanks() const {
   v1::GetRanksReply reply;
   SetVerdicts(observation_.verdicts(), &reply);
   diagnosis_.SetReasons(&reply);
-  const auto processes = processes_.LastOfRanks([](const Process&) { return true; });
+  const auto processes = processes_.LastOfRanks();
   for (const auto& [rank, process] : processes) {
     auto* const list = reply.mutable_ranks();
     auto it = std::find_if(list->begin(), list->end(),

@@ -87,7 +87,7 @@ SnapshotData Job::CollectData() const {
         absl::StrCat("rank ", process->row.rank, ": ", feature->message()));
   }
   for (const auto& [rank, next] : ranks_.next_numbers()) data.ranks.push_back(rank);
-  for (const auto& [rank, process] : processes_.LastOfRanks([](const Process&) { return true; })) {
+  for (const auto& [rank, process] : processes_.LastOfRanks()) {
     if (engines_.split()) data.collectives[rank] = process->collectives.names();
   }
   if (!data.overcounted.empty()) data.counted_to = 0;

@@ -11,7 +11,7 @@ constexpr int32_t kMostCommunicatorRanks = 1'000'000;
 constexpr int kMostCommunicators = 4096;
 constexpr int kMostKinds = 16384;
 
-// Of an element; 0: an unknown type. "ncclFloat8e4m3" is one byte.
+// The size of an element; 0: an unknown type. "ncclFloat8e4m3" is one byte.
 uint64_t BytesOf(const std::string& datatype) {
   if (datatype.find("loat8") != std::string::npos) return 1;
   if (datatype.find("64") != std::string::npos) return 8;

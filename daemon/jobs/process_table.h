@@ -52,8 +52,8 @@ class ProcessTable {
   bool all_read() const;
   int32_t NextIncarnation(int32_t rank) const;
   // The last process of each rank: of those for which `counts` holds, where there are any.
-  std::map<int32_t, const Process*> LastOfRanks(
-      const std::function<bool(const Process&)>& counts) const;
+  std::map<int32_t, const Process*> LastOfRanks(const std::function<bool(const Process&)>& counts =
+                                                    [](const Process&) { return true; }) const;
 
   // It depends on the records of the processes, not on how far the daemon is with reading each.
   Role RoleOf(const Process& process) const;

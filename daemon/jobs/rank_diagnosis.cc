@@ -22,8 +22,8 @@ bool IsOpen(const ranks::RankVerdict& rank) {
   return !rank.episodes.empty() && rank.episodes.back().last < 0;
 }
 
-// What the reason adds to the rank's work, as a share of the work without it, with 95 %: sequences
-// that were longer in the traced iterations are no part of it.
+// Time that the reason adds to the rank's work, as a share of the work without it, with 95 %:
+// sequences that were longer in the traced iterations are no part of it.
 Estimate ExcessShare(const std::vector<ranks::IterationProfiles>& iterations, int32_t rank,
                      const ranks::ReasonVerdict& verdict) {
   double work_ns = 0;
@@ -33,7 +33,7 @@ Estimate ExcessShare(const std::vector<ranks::IterationProfiles>& iterations, in
   }
   const double usual_ns = work_ns / static_cast<double>(iterations.size()) - verdict.explained_ns;
   if (!(usual_ns > 0)) return {};
-  const double half_ns = 1.96 * verdict.error_ns;
+  const double half_ns = ranks::kNormal95 * verdict.error_ns;
   return {verdict.explained_ns / usual_ns, (verdict.explained_ns - half_ns) / usual_ns,
           (verdict.explained_ns + half_ns) / usual_ns};
 }
@@ -132,19 +132,17 @@ bool RankDiagnosis::Update(const ranks::Verdicts& verdicts) {
     const ranks::ReasonVerdict verdict = ranks::FindReason(question);
     SlowReasonState& reason = reasons_[{rank.rank, episode.first}];
     reason.Clear();
-    reason.set_message(verdict.text);
-    if (SaysWhy(verdict.reason)) {
-      reason.set_reason(static_cast<v1::SlowReason>(verdict.reason));
-    }
-    if (SaysWhy(verdict.reason) && SaysHowMuch(verdict.reason)) {
-      SetDifference(ExcessShare(during, rank.rank, verdict), reason.mutable_excess());
-      SetEstimate(ranks::CostShare(question, kConfidence), reason.mutable_cost());
-    }
+    changed = true;
     if (!SaysWhy(verdict.reason)) {
       reason.set_message(
           absl::StrCat("not known; in the iterations that all ranks traced, ", verdict.text));
+      continue;
     }
-    changed = true;
+    reason.set_reason(static_cast<v1::SlowReason>(verdict.reason));
+    reason.set_message(verdict.text);
+    if (!SaysHowMuch(verdict.reason)) continue;
+    SetDifference(ExcessShare(during, rank.rank, verdict), reason.mutable_excess());
+    SetEstimate(ranks::CostShare(question, kConfidence), reason.mutable_cost());
   }
   return changed;
 }

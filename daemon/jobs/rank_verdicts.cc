@@ -133,7 +133,7 @@ std::string Since(const v1::SlowEpisode& episode) {
                               : absl::StrCat("since iteration ", episode.first_iteration());
 }
 
-// Of the rank's last episode, which goes on.
+// The rank's last episode goes on.
 std::string SlowInWords(const v1::RankSummary& rank) {
   const v1::SlowEpisode& episode = *rank.episodes().rbegin();
   std::string text = absl::StrCat("rank ", rank.rank(), " is slow ", Since(episode));

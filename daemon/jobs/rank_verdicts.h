@@ -1,4 +1,4 @@
-// What is known of the ranks of a job (ranks::Verdicts), as the API and the store have it.
+// The verdicts on the ranks of a job (ranks::Verdicts), as the API and the store have them.
 //
 // Threading: free functions. Ownership: values.
 #ifndef DAEMON_JOBS_RANK_VERDICTS_H_

@@ -100,7 +100,7 @@ class OwnTraces {
     return writer->Add(*trace, options) ? absl::OkStatus() : Gone();
   }
 
-  // Of an iteration that several ranks traced: arrows from the rank that came last in a collective,
+  // Several ranks traced the iteration. Writes arrows from the rank that came last in a collective,
   // for which the others waited, to each of these. The pieces were written.
   absl::Status WriteCollectives(int64_t number, const std::vector<int32_t>& ranks,
                                 traces::ChromeWriter* writer) {

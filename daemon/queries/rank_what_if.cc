@@ -148,7 +148,7 @@ absl::StatusOr<v1::WhatIfReply> RankWhatIf(const jobs::Snapshot& snapshot, Store
   const Estimate before = time.total ? *time.total : *time.so_far;
   const double error = measured_ns > 0 ? replayed_ns / measured_ns - 1 : 0;
   const Estimate share = SavedShareOf(replayed, request.confidence());
-  // What the replay of what was not changed is off, the changed one may be, too.
+  // The replay with the change may be off by as much as the one without it.
   const double half = std::hypot((share.high - share.low) / 2 * before.value,
                                  std::abs(error * share.value) * before.value);
   const double saved = share.value * before.value;
