@@ -57,11 +57,6 @@ std::string Interval(const v1::Estimate& e, std::string_view unit) {
   return absl::StrCat(Signed(e.low(), unit), " to ", Signed(e.high(), unit));
 }
 
-std::string Percent(double share) {
-  const double percent = 100 * share;
-  return absl::StrFormat("%.*f %%", std::abs(percent) < 9.95 ? 1 : 0, percent);
-}
-
 // How many times one is the other, as a change: "+10.2 %".
 std::string RelativeChange(double other, double base) {
   if (!(base > 0)) return other > 0 ? "new" : "";
@@ -77,7 +72,7 @@ void AddPart(const v1::DifferencePart& part, const std::string& indent, Table* t
   table->AddRow(
       {Signed(part.duration_ns().value(), "ns"), Interval(part.duration_ns(), "ns"),
        !part.proven() && part.duration_ns().value() != 0 ? "not proven"
-       : part.has_share()                                ? Percent(part.share().value())
+       : part.has_share()                                ? FormatRoundedShare(part.share().value())
                                                          : "-",
        kernel ? RelativeChange(part.other_duration_ns().value(), part.base_duration_ns().value())
               : "",
@@ -133,11 +128,11 @@ std::string DifferenceLine(const v1::CompareReply& reply) {
   }
   const v1::DifferencePart& cause = reply.main_cause();
   return absl::StrCat(
-      text,
-      Wrap("cause:      ",
-           absl::StrCat(WhatItIs(cause), ": ", Signed(cause.duration_ns().value(), "ns"), ", ",
-                        Percent(cause.share().value()), " of the difference (",
-                        Percent(cause.share().low()), " to ", Percent(cause.share().high()), ")")));
+      text, Wrap("cause:      ",
+                 absl::StrCat(WhatItIs(cause), ": ", Signed(cause.duration_ns().value(), "ns"),
+                              ", ", FormatRoundedShare(cause.share().value()),
+                              " of the difference (", FormatRoundedShare(cause.share().low()),
+                              " to ", FormatRoundedShare(cause.share().high()), ")")));
 }
 
 std::string Counters(const v1::CompareReply& reply, int width) {

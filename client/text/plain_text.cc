@@ -133,6 +133,11 @@ std::string FormatShare(double share) {
   return absl::StrFormat("%.*f %%", decimals, percent);
 }
 
+std::string FormatRoundedShare(double share) {
+  const double percent = 100 * share;
+  return absl::StrFormat("%.*f %%", std::abs(percent) < 9.95 ? 1 : 0, percent);
+}
+
 std::string FormatTime(int64_t epoch_ns) {
   if (epoch_ns == 0) return "-";
   time_t seconds = epoch_ns / 1'000'000'000;

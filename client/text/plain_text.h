@@ -16,6 +16,7 @@ namespace seqpoint::client {
 std::string FormatCount(int64_t count);                           // 5,000
 std::string FormatCount(int64_t count, const std::string& noun);  // 1 iteration, 5,000 iterations
 std::string FormatShare(double share);                            // 12.5 %; "< 0.01 %" for less
+std::string FormatRoundedShare(double share);                     // 12 %, 2.5 %
 std::string FormatTime(int64_t epoch_ns);  // 2026-01-02 10:15:00, local; "-" for 0
 
 // `unit` is a Projection's: "B" becomes kB ... PB, "1" k ... P, others likewise; "ns" becomes us

@@ -1,7 +1,5 @@
 #include "client/text/ranks_text.h"
 
-#include <cmath>
-
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
@@ -47,13 +45,9 @@ std::string ReasonWords(v1::SlowReason reason) {
   }
 }
 
-std::string ShareInWords(double share) {
-  return absl::StrFormat("%.*f %%", std::abs(share) < 0.0995 ? 1 : 0, 100 * share);
-}
-
 std::string WithInterval(const v1::Estimate& share) {
-  return absl::StrCat(ShareInWords(share.value()), " (", ShareInWords(share.low()), " to ",
-                      ShareInWords(share.high()), ")");
+  return absl::StrCat(FormatRoundedShare(share.value()), " (", FormatRoundedShare(share.low()),
+                      " to ", FormatRoundedShare(share.high()), ")");
 }
 
 std::string Span(int64_t first, bool from_start, bool ended, int64_t last) {

@@ -133,7 +133,7 @@ v1::Job Job::Describe(bool with_details, bool with_histogram) {
   job.set_process_count(static_cast<int32_t>(processes_.size()));
   const int64_t stopped_ns = StoppedNs(processes_);
   job.set_error(Error());
-  job.set_ranks(DescribeRanks().summary());
+  if (engines_.split()) job.set_ranks(DescribeRanks().summary());
   for (const auto& [id, process] : processes_) {
     if (process->alive()) job.set_live_processes(job.live_processes() + 1);
   }

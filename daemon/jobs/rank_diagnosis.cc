@@ -1,6 +1,7 @@
 #include "daemon/jobs/rank_diagnosis.h"
 
 #include <algorithm>
+#include <iterator>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -47,42 +48,44 @@ bool SaysWhy(ranks::Reason reason) {
 // wait for launches otherwise.
 bool SaysHowMuch(ranks::Reason reason) { return reason != ranks::Reason::kHost; }
 
+using Windows = std::vector<ranks::IterationProfiles>;
+
+bool IsIn(const ranks::Episode& episode, const ranks::IterationProfiles& window) {
+  const int64_t number = window.front().iteration;
+  return number >= episode.first && (episode.last < 0 || number <= episode.last);
+}
+
+// No rank was slow then.
+bool IsUndisturbed(const ranks::Verdicts& verdicts, const ranks::IterationProfiles& window) {
+  return std::none_of(verdicts.ranks.begin(), verdicts.ranks.end(), [&](const auto& rank) {
+    return std::any_of(rank.episodes.begin(), rank.episodes.end(),
+                       [&](const auto& episode) { return IsIn(episode, window); });
+  });
+}
+
+template <typename Chosen>
+Windows Choose(const Windows& windows, const Chosen& chosen) {
+  Windows to;
+  std::copy_if(windows.begin(), windows.end(), std::back_inserter(to), chosen);
+  return to;
+}
+
 }  // namespace
-
-std::vector<ranks::IterationProfiles> RankDiagnosis::During(const ranks::Episode& episode) const {
-  std::vector<ranks::IterationProfiles> during;
-  for (const ranks::IterationProfiles& iteration : windows_.iterations()) {
-    const int64_t number = iteration.front().iteration;
-    const bool ended = episode.last >= 0 && number > episode.last;
-    if (number >= episode.first && !ended) during.push_back(iteration);
-  }
-  return during;
-}
-
-std::vector<ranks::IterationProfiles> RankDiagnosis::Before(const ranks::Verdicts& verdicts) const {
-  std::vector<ranks::IterationProfiles> before;
-  for (const ranks::IterationProfiles& iteration : windows_.iterations()) {
-    const int64_t number = iteration.front().iteration;
-    const bool disturbed =
-        std::any_of(verdicts.ranks.begin(), verdicts.ranks.end(), [&](const auto& rank) {
-          return std::any_of(rank.episodes.begin(), rank.episodes.end(), [&](const auto& episode) {
-            return number >= episode.first && (episode.last < 0 || number <= episode.last);
-          });
-        });
-    if (!disturbed) before.push_back(iteration);
-  }
-  return before;
-}
 
 bool RankDiagnosis::WantsWindow(const ranks::Verdicts& verdicts) const {
   if (taken_ >= kMostWindows || verdicts.observed < kEarliest) return false;
+  const auto count = [this](const auto& chosen) {
+    return std::count_if(windows_.iterations().begin(), windows_.iterations().end(), chosen);
+  };
   bool any = false;
   for (const ranks::RankVerdict& rank : verdicts.ranks) {
     if (!IsOpen(rank)) continue;
     any = true;
-    if (During(rank.episodes.back()).size() < kCostWindows) return true;
+    const auto during = [&](const auto& window) { return IsIn(rank.episodes.back(), window); };
+    if (count(during) < kCostWindows) return true;
   }
-  return !any && Before(verdicts).size() < kEarlyWindows && taken_ < kMostWindows / 2;
+  const auto before = [&](const auto& window) { return IsUndisturbed(verdicts, window); };
+  return !any && count(before) < kEarlyWindows && taken_ < kMostWindows / 2;
 }
 
 // Iterations from the newest one to one that all libraries hear of in time.
@@ -119,11 +122,13 @@ bool RankDiagnosis::Update(const ranks::Verdicts& verdicts) {
   for (const ranks::RankVerdict& rank : verdicts.ranks) {
     if (!rank.own_baseline) alike.push_back(rank.rank);
   }
-  const std::vector<ranks::IterationProfiles> before = Before(verdicts);
+  const Windows before = Choose(
+      windows_.iterations(), [&](const auto& window) { return IsUndisturbed(verdicts, window); });
   for (const ranks::RankVerdict& rank : verdicts.ranks) {
     if (!IsOpen(rank)) continue;
     const ranks::Episode& episode = rank.episodes.back();
-    const std::vector<ranks::IterationProfiles> during = During(episode);
+    const Windows during =
+        Choose(windows_.iterations(), [&](const auto& window) { return IsIn(episode, window); });
     if (during.size() < kReasonWindows) continue;
     ranks::RankQuestion question = {.rank = rank.rank, .iterations = during, .earlier = before};
     for (const int32_t other : alike) {

@@ -52,9 +52,6 @@ class RankDiagnosis {
   using EpisodeKey = std::pair<int32_t, int64_t>;  // rank, first iteration
 
   bool WantsWindow(const ranks::Verdicts& verdicts) const;
-  // Windows that were taken while the episode went on, after it was found.
-  std::vector<ranks::IterationProfiles> During(const ranks::Episode& episode) const;
-  std::vector<ranks::IterationProfiles> Before(const ranks::Verdicts& verdicts) const;
   int64_t Lead() const;
 
   CoordinatedWindows windows_;
