@@ -36,6 +36,7 @@ void Job::OnCollectives(int64_t process_id, const abi::DataRecord& record) {
 
 void Job::AddToCollectives(Process& process, const FinishedIteration& iteration,
                            const NumberedIteration& numbered) {
+  if (!process.collectives.has_communicators()) return;
   const std::array<int64_t, 2> lengths = {numbered.key.first, numbered.key.second};
   diagnosis_.windows().AddBoundary(process.row.rank, numbered.number, iteration.boundary_ns(),
                                    lengths);

@@ -68,12 +68,14 @@ bool ProcessCollectives::OnKind(const abi::CollectiveKindEvent& event, uint32_t 
   return true;
 }
 
-CollectiveKindState ProcessCollectives::KindOf(uint16_t kind) const {
+const CollectiveKindState& ProcessCollectives::KindOf(uint16_t kind) const {
+  static const CollectiveKindState* const unknown = [] {
+    auto* const state = new CollectiveKindState;
+    state->set_peer(-1);
+    return state;
+  }();
   const auto it = state_.kinds().find(kind);
-  if (it != state_.kinds().end()) return it->second;
-  CollectiveKindState none;
-  none.set_peer(-1);
-  return none;
+  return it == state_.kinds().end() ? *unknown : it->second;
 }
 
 bool ProcessCollectives::OnRecord(const abi::DataRecord& record) {
@@ -100,7 +102,7 @@ void ProcessCollectives::AddArrivals(const abi::ArrivalsRecord& record,
 
 void ProcessCollectives::NoteCall(const CommunicatorState& communicator, uint16_t kind,
                                   uint32_t sequence, int64_t at_ns) {
-  const CollectiveKindState about = KindOf(kind);
+  const CollectiveKindState& about = KindOf(kind);
   if (about.function().empty()) return;
   ranks::LastCall& call = calls_[communicator.hash()].calls[{about.function(), about.peer()}];
   // NCCL does not number sends and receives.
@@ -115,7 +117,7 @@ void ProcessCollectives::AddTimes(const abi::CollectiveRecord& record,
     ++incomplete_;
     return Drop(pending_.find(record.iteration));
   }
-  const CollectiveKindState kind = KindOf(record.kind);
+  const CollectiveKindState& kind = KindOf(record.kind);
   pending.collectives.push_back({.communicator = communicator.hash(),
                                  .kind = kind.id(),
                                  .sequence = record.sequence,

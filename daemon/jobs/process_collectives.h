@@ -64,6 +64,8 @@ class ProcessCollectives {
   // How far the host's calls are.
   const std::map<uint64_t, ranks::RankCalls::Communicator>& calls() const { return calls_; }
   int64_t operations() const { return operations_; }
+  // Without one there is nothing to join.
+  bool has_communicators() const { return !state_.communicators().empty(); }
   // Communicators and kinds.
   const CollectivesState& names() const { return state_; }
 
@@ -81,7 +83,7 @@ class ProcessCollectives {
   void AddTimes(const abi::CollectiveRecord& record, const CommunicatorState& communicator);
   void NoteCall(const CommunicatorState& communicator, uint16_t kind, uint32_t sequence,
                 int64_t at_ns);
-  CollectiveKindState KindOf(uint16_t kind) const;
+  const CollectiveKindState& KindOf(uint16_t kind) const;  // without a function: unknown
   Pending& Find(uint64_t number);
   void Drop(std::map<uint64_t, Pending>::iterator at);
 

@@ -24,8 +24,8 @@ struct Replayed {
   double measured_ns = 0;  // of the iteration, as it was recorded; 0: not known
 };
 
-// The share of the time that is saved, from iterations drawn from the run: a ratio of sums. `left`:
-// all but one of them (-1: all).
+// The share of the time that is saved, from iterations drawn from the run: a ratio of sums.
+// `left_out`: the index of one that does not count; their number: all count.
 double SavedShare(const std::vector<Replayed>& replayed, size_t left_out) {
   double saved = 0, before = 0;
   for (size_t i = 0; i < replayed.size(); ++i) {
