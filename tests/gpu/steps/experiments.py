@@ -251,6 +251,34 @@ def graph_job_torch(machine, how):
     return graph_job(machine, how, command, False, 24)
 
 
+# --- ranks ----------------------------------------------------------------------------------------
+
+SLOW_FROM = 150
+
+
+def nccl_ranks(machine):
+    """Question 25, as far as one GPU goes: two ranks of NCCL that take turns on it."""
+    machine.need_torch()
+    script = [machine.python, machine.torch_script("ranks.py"), *session.device(machine), "--iterations", "400",
+              "--slow-from", str(SLOW_FROM)]
+    alone = machine.run(script, env=machine.environment(cuda=False), limit=60).last_json()
+    said = os.path.join(machine.folder("nccl"), "nccl-%p.log")
+    with session.Session(machine, "nccl-ranks") as watched:
+        watched.start(script, cuda=False, extra={"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT,ENV,PROFILE",
+                                                 "NCCL_DEBUG_FILE": said})
+        out = watched.wait(90).last_json()
+        ranks = watched.ask("ranks", watched.name, check=False)
+        whole = watched.ask("jobs", watched.name, check=False)
+        job, says = watched.job(), watched.says()
+        watched.iterations()
+    found = [(one.get("rank", 0), one.get("verdict")) for one in ranks.get("ranks", [])]
+    return {"question": 25, "summary": [
+        f"PyTorch {out['torch']}, NCCL {out['nccl']}: an iteration takes {alone['ms']:.2f} ms alone, {out['ms']:.2f} ms watched",
+        f"the library says of NCCL: {says.get('nccl') or 'nothing amiss'}",
+        f"{job['iterations']} iterations; verdicts {found}; rank 1 is slow from iteration {SLOW_FROM} on"],
+        "tables": [], "raw": {"alone": alone, "watched": out, "ranks": ranks, "says": says, "job": whole}}
+
+
 # --- hours in minutes -----------------------------------------------------------------------------
 
 def counters_for(machine):

@@ -510,5 +510,6 @@ STEPS = [
     ("torch_profiler_teardown", 120, lambda machine: experiments.torch_sandwich(machine, True)),
     ("graph_job", 90, experiments.graph_job_cuda),
     ("graph_job_torch", 120, lambda machine: experiments.graph_job_torch(machine, "graph")),
+    ("nccl_ranks", 180, experiments.nccl_ranks),
     ("graph_job_compile", 180, lambda machine: experiments.graph_job_torch(machine, "compile")),
 ]
