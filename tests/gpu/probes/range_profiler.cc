@@ -10,6 +10,9 @@
 namespace seqpoint::probe {
 
 std::string ChipName() {
+  // Without it CUPTI 13.0 reads a null pointer.
+  auto initialize = PARAMS(CUpti_Profiler_Initialize_Params);
+  CUPTI(cuptiProfilerInitialize(&initialize));
   auto params = PARAMS(CUpti_Device_GetChipName_Params);
   CUPTI(cuptiDeviceGetChipName(&params));
   return params.pChipName;
