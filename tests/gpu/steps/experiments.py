@@ -268,15 +268,14 @@ def nccl_ranks(machine):
                                                  "NCCL_DEBUG_FILE": said})
         out = watched.wait(90).last_json()
         ranks = watched.ask("ranks", watched.name, check=False)
-        whole = watched.ask("jobs", watched.name, check=False)
         job, says = watched.job(), watched.says()
         watched.iterations()
-    found = [(one.get("rank", 0), one.get("verdict")) for one in ranks.get("ranks", [])]
+    found = [(one["rank"], one["course"], one["message"]) for one in ranks.get("ranks", [])]
     return {"question": 25, "summary": [
         f"PyTorch {out['torch']}, NCCL {out['nccl']}: an iteration takes {alone['ms']:.2f} ms alone, {out['ms']:.2f} ms watched",
         f"the library says of NCCL: {says.get('nccl') or 'nothing amiss'}",
         f"{job['iterations']} iterations; verdicts {found}; rank 1 is slow from iteration {SLOW_FROM} on"],
-        "tables": [], "raw": {"alone": alone, "watched": out, "ranks": ranks, "says": says, "job": whole}}
+        "tables": [], "raw": {"alone": alone, "watched": out, "ranks": ranks, "says": says, "job": job}}
 
 
 # --- hours in minutes -----------------------------------------------------------------------------

@@ -1,8 +1,8 @@
 """Data parallel training of two ranks on one GPU, over NCCL: each rank tells NCCL that it is a host of its own,
-and they talk over sockets. NCCL refuses two ranks of one host on one GPU. Times say little, as the ranks take
-turns on the GPU; the order of collectives, who waits and what the library records are those of two GPUs.
+and they talk over sockets. NCCL refuses two ranks of one host on one GPU. Times, and who is
+last, say little, as the ranks take turns on the GPU; the calls are those of two GPUs.
 
-From iteration --slow-from on, the last rank computes its forward pass --repeat times. Prints one line of JSON."""
+From iteration --slow-from on, the last rank computes --repeat forward passes more. Prints one line of JSON."""
 import json
 import os
 import socket
@@ -43,8 +43,9 @@ def train(options):
     model = nn.Sequential(*[m for _ in range(layers) for m in (nn.Linear(size, size), nn.GELU())]).to(options.device)
     parallel = nn.parallel.DistributedDataParallel(model, bucket_cap_mb=8)
     optimizer = torch.optim.SGD(parallel.parameters(), 1e-4)
+    iterations = options.iterations or 200
     begin = time.perf_counter()
-    for index in range(options.iterations or 200):
+    for index in range(iterations):
         length = 256 * (1 + (index + rank) % 4)
         batch = torch.randn(length, size, pin_memory=options.device == "cuda").to(options.device, non_blocking=True)
         optimizer.zero_grad(set_to_none=True)
@@ -60,7 +61,7 @@ def train(options):
     torch.distributed.barrier()
     torch.distributed.destroy_process_group()
     if rank == 0:
-        print(json.dumps({"iterations": options.iterations or 200, "ms": seconds * 1e3 / (options.iterations or 200),
+        print(json.dumps({"iterations": iterations, "ms": seconds * 1e3 / iterations,
                           "torch": torch.__version__,
                           "nccl": list(torch.cuda.nccl.version()) if options.device == "cuda" else None}), flush=True)
 
