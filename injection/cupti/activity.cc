@@ -20,6 +20,10 @@ constexpr KindOf kKindTable[] = {
     {kKindApi, CUPTI_ACTIVITY_KIND_DRIVER},
 };
 
+// CUPTI 13.0.1 ends the records of both when one of them is switched off, and gives those of the
+// other again when that is switched off and on (docs/measurements/2026-11-27-h200.md).
+constexpr uint32_t kEndTogether = kKindCopy | kKindMemset;
+
 // Most kernels that came between the two have no times.
 bool MostLackTimes(const ActivityDecoder::Seen& before, const ActivityDecoder::Seen& now) {
   return 2 * (now.untimed_kernels - before.untimed_kernels) > now.kernels - before.kernels;
@@ -118,9 +122,13 @@ bool Activity::SetKinds(uint32_t kinds, bool synchronize) {
   const bool kernels_change = ((kinds ^ on) & kKindKernel) != 0;
   if (synchronize && ((on & ~kinds) != 0 || kernels_change)) WaitForGpu();
   if ((on & ~kinds) != 0) FlushNow(0);
+  // The one that stays is begun again.
+  const uint32_t again = (on & ~kinds & kEndTogether) != 0 ? on & kinds & kEndTogether : 0;
   for (const KindOf& entry : kKindTable) {
-    if ((on & ~kinds & entry.bit) != 0) Turn(entry.kind, false);
-    if ((kinds & ~on & entry.bit) == 0) continue;
+    if ((((on & ~kinds) | again) & entry.bit) != 0) Turn(entry.kind, false);
+  }
+  for (const KindOf& entry : kKindTable) {
+    if ((((kinds & ~on) | again) & entry.bit) == 0) continue;
     const uint32_t result = Turn(entry.kind, true);
     if (result != CUPTI_SUCCESS) {
       parts_.features->Report(

@@ -439,10 +439,15 @@ uint32_t RecordedId(CuptiState* state, const Operation& op) {
 
 void SetKind(CuptiState* state, CUpti_ActivityKind kind, bool enable) {
   if (enable) {
-    if (state->kinds.fetch_or(1ull << kind) == 0) ++state->sessions;
+    const uint64_t before = state->kinds.fetch_or(1ull << kind);
+    if (before == 0) ++state->sessions;
+    if ((before >> kind & 1) == 0) state->ended.fetch_and(~(1ull << kind));
   } else {
     const uint64_t before = state->kinds.fetch_and(~(1ull << kind));
     if ((before >> kind & 1) != 0) {
+      constexpr uint64_t kEndTogether =
+          1ull << CUPTI_ACTIVITY_KIND_MEMCPY | 1ull << CUPTI_ACTIVITY_KIND_MEMSET;
+      if ((kEndTogether >> kind & 1) != 0) state->ended.fetch_or(before & kEndTogether);
       Buffers::Get().LoseEnds(kind);
       // PyTorch's users saw slower training after profiling, until cuptiFinalize
       // (pytorch#144455, #146604).

@@ -36,7 +36,8 @@ struct CuptiState {
   std::atomic<bool> forked{false};  // this is a child: no worker thread, unknown locks
   std::atomic<bool> failed{false};  // a fatal error was raised: nothing works any more
 
-  std::atomic<uint64_t> kinds{0};  // bit per CUpti_ActivityKind
+  std::atomic<uint64_t> kinds{0};   // bit per CUpti_ActivityKind
+  std::atomic<uint64_t> ended = 0;  // of kinds: on, and without records all the same
   std::atomic<uint64_t> api_calls{0};
   std::atomic<uint64_t> sessions{0};  // times that kinds were turned on after there was none
   std::atomic<uint64_t> kernels_disabled{0};  // times that CONCURRENT_KERNEL was
@@ -56,7 +57,9 @@ struct CuptiState {
   bool Uses(Api wanted);
 
   bool KindEnabled(CUpti_ActivityKind kind) const {
-    return (kinds.load(std::memory_order_relaxed) >> kind) & 1;
+    return ((kinds.load(std::memory_order_relaxed) & ~ended.load(std::memory_order_relaxed)) >>
+            kind) &
+           1;
   }
   uint64_t NowNs() const;
 };

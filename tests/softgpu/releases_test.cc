@@ -148,6 +148,38 @@ TEST(Releases, WorkThatRunsWhenItsKindIsDisabledHasNoEnd) {
   });
 }
 
+// Seen on an H200 with CUPTI 13.0.1 (docs/measurements/2026-11-27-h200.md).
+TEST(Releases, CopiesEndWithMemsetsUntilTheyAreBegunAgain) {
+  InProcess("", [] {
+    Gpu gpu;
+    gpu.Open();
+    CUdeviceptr memory;
+    CU_OK(cuMemAlloc(&memory, 64));
+    Recorder& recorder = Recorder::Get();
+    recorder.Enable({CUPTI_ACTIVITY_KIND_MEMCPY, CUPTI_ACTIVITY_KIND_MEMSET});
+    const auto copy = [&] {
+      const char data[64] = {};
+      CU_OK(cuMemcpyHtoD(memory, data, sizeof(data)));
+      CUPTI_OK(cuptiActivityFlushAll(0));
+    };
+    const auto copies = [&] {
+      return recorder.Records<CUpti_ActivityMemcpy6>(CUPTI_ACTIVITY_KIND_MEMCPY).size();
+    };
+    copy();
+    EXPECT_EQ(copies(), 1u);
+    CUPTI_OK(cuptiActivityDisable(CUPTI_ACTIVITY_KIND_MEMSET));
+    copy();
+    EXPECT_EQ(copies(), 1u);
+    CUPTI_OK(cuptiActivityEnable(CUPTI_ACTIVITY_KIND_MEMCPY));
+    copy();
+    EXPECT_EQ(copies(), 1u);
+    CUPTI_OK(cuptiActivityDisable(CUPTI_ACTIVITY_KIND_MEMCPY));
+    CUPTI_OK(cuptiActivityEnable(CUPTI_ACTIVITY_KIND_MEMCPY));
+    copy();
+    EXPECT_EQ(copies(), 2u);
+  });
+}
+
 TEST(Releases, AnEndOfCuptiDropsEverythingOfEverybody) {
   InProcess("cupti.residual_launch_ns=100000,cupti.kernel_record_limit=3", [] {
     Gpu gpu;

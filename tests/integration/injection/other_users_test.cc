@@ -130,7 +130,7 @@ TEST_F(OtherUsersTest, PagesThatNobodyMayReadAreLeftAlone) {
 // The search has an end, and what it did not reach may be anything.
 TEST_F(OtherUsersTest, AProgramTooLargeToBeSearchedIsLeftAlone) {
   Compare(SEQPOINT_CUPTI_USER_LAZY,
-          {"uses=range", "from=20", "iterations=30", "data_mb=300", "sleep_us=300"});
+          {"uses=range", "from=20", "iterations=30", "data_mb=600", "sleep_us=300"});
   EXPECT_TRUE(Said("standing down for a program too large to be searched for uses of CUPTI"));
 }
 
