@@ -67,6 +67,7 @@ void Activity::TakeBuffers(bool clock_claimed) {
   buffers_.ExpectLoss();
   buffers_.Register();
   kinds_.store(0, std::memory_order_relaxed);
+  ExpectEarlyGraphs();
   BeginAnotherSession();
   if (!clock_claimed) return;
   clock_was_changed_.store(true, std::memory_order_relaxed);
@@ -113,6 +114,10 @@ bool Activity::SetKinds(uint32_t kinds, bool synchronize) {
   kinds &= allowed();
   if (on == 0 && kinds != 0 && sessions_++ > 0) {
     BeginAnotherSession();
+    kinds &= allowed();
+  }
+  if ((kinds & ~on & kKindGraph) != 0 && parts_.contexts->any()) {
+    ExpectEarlyGraphs();
     kinds &= allowed();
   }
   if (kinds == on) return false;

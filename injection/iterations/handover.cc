@@ -14,7 +14,6 @@ void Handover::Begin() {
 }
 
 void Handover::Renew() {
-  parts_.watch->ExpectEarlyGraphs();
   parts_.launch_names->SetNeeded(parts_.cupti->Has(kKeepsNamesOfUnloadedModules));
   parts_.counters->Renew();
 }

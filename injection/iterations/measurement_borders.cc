@@ -9,7 +9,7 @@ bool MeasurementBorders::CanBegin(uint16_t config_id) {
   if (share == CuptiOwnership::Share::kNothing || parts_.token->holds_captures()) return false;
   // Ranges belong to contexts, whose end nobody would announce without callbacks.
   return config_id == abi::kConfigTrace
-             ? parts_.activity->traces() && !parts_.watch->HidesGraphs()
+             ? parts_.activity->traces()
              : share == CuptiOwnership::Share::kAll && parts_.counters->Ready(config_id);
 }
 

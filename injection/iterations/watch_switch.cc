@@ -23,15 +23,8 @@ uint32_t WatchSwitch::WantedOps() const {
          kAllOps;
 }
 
-// A graph that was instantiated while graphs were not recorded has no record while they are (CUPTI
-// user guide 2.3.7.2). Its kernels have records while graphs are not recorded.
 uint32_t WatchSwitch::TraceKinds() const {
-  const uint32_t kinds = kKindsOfTrace | KindOfClock(parts_.state->matcher.rule());
-  return early_graphs_ ? kinds & ~kKindGraph : kinds;
-}
-
-bool WatchSwitch::HidesGraphs() const {
-  return early_graphs_ && KindOfClock(parts_.state->matcher.rule()) == kKindGraph;
+  return kKindsOfTrace | KindOfClock(parts_.state->matcher.rule());
 }
 
 // Activity kinds outside of windows. At *mark* the kind of the rule's clock event, if that is a
@@ -59,7 +52,6 @@ void WatchSwitch::Apply(bool may_wait) {
     kinds = parts_.window->kind() == Measurement::Kind::kTrace ? TraceKinds() : applied_kinds_;
     window.iteration = parts_.state->matcher.iteration();
     window.level = static_cast<uint8_t>(parts_.state->level);
-    early_graphs_ = early_graphs_ || ((kinds & kKindGraph) == 0 && parts_.contexts->any());
   }
   parts_.callbacks->EnableOps(parts_.state->watched.load(std::memory_order_relaxed));
   // Waiting for the GPU would break a capture that is under way.

@@ -11,7 +11,6 @@
 #include "injection/cupti/activity.h"
 #include "injection/cupti/callbacks.h"
 #include "injection/cupti/captures.h"
-#include "injection/cupti/contexts.h"
 #include "injection/cupti/ownership.h"
 #include "injection/iterations/measurement_window.h"
 #include "injection/iterations/state.h"
@@ -29,7 +28,6 @@ class WatchSwitch {
     const CuptiOwnership* ownership;
     Callbacks* callbacks;
     Activity* activity;
-    const Contexts* contexts;
     const Captures* captures;
     const LaunchNames* launch_names;
     const Clock* clock;
@@ -52,17 +50,12 @@ class WatchSwitch {
   uint32_t applied_kinds() const { return applied_kinds_; }
   // Are kernels named by their launches? See LaunchNames.
   bool NamesLaunches() const { return parts_.launch_names->needed() && parts_.activity->traces(); }
-  // Graphs may be there of a time when graphs were not recorded.
-  void ExpectEarlyGraphs() { early_graphs_ = true; }
-  // Traced iterations would lack such graphs, as the rule's clock needs records of whole ones.
-  bool HidesGraphs() const;
 
  private:
   uint32_t WantedKinds() const;
 
   const Parts parts_;
   uint32_t applied_kinds_ = 0;
-  bool early_graphs_ = false;
 };
 
 }  // namespace seqpoint::inject

@@ -76,8 +76,8 @@ struct Guest {
       {&callbacks, &activity, &clock, &contexts, &captures, &token, &features, &handover, &ring}};
   StepAccount steps{&state, &features};
   MeasurementWindow window{&state, &borders};
-  WatchSwitch watch{{&state, &window, &steps, &ownership, &callbacks, &activity, &contexts,
-                     &captures, &launch_names, &clock, &ring}};
+  WatchSwitch watch{{&state, &window, &steps, &ownership, &callbacks, &activity, &captures,
+                     &launch_names, &clock, &ring}};
   MeasurementBorders borders{{&state, &window, &watch, &token, &ownership, &captures, &contexts,
                               &activity, &counters, &clock, &ring}};
   Handover handover{{&state, &window, &borders, &watch, &steps, &captures, &activity, &counters,

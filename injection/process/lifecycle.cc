@@ -253,6 +253,7 @@ void Initialize(Caller caller) {
                            tool);
   } else if (LoadCupti(&guest->cupti, &guest->driver, &guest->features)) {
     guest->ownership.SetLibrary(Library::kFound);
+    if (caller == Caller::kAdapter) guest->activity.ExpectEarlyGraphs();
   }
   guest->clock.Decide();
   SetUnlessSet(kNvtxVariable, OwnPath());

@@ -478,7 +478,6 @@ TEST(Cupti, GraphsGiveNodeRecordsOrOneForTheWhole) {
 
     CUPTI_OK(cuptiActivityEnable(CUPTI_ACTIVITY_KIND_GRAPH_TRACE));
     CUgraphExec whole = CaptureTwoKernels(gpu);
-    CU_OK(cuGraphLaunch(exec, gpu.stream));  // too early for the kind: no record of any kind
     CU_OK(cuGraphLaunch(whole, gpu.stream));
     CU_OK(cuCtxSynchronize());
     CUPTI_OK(cuptiActivityFlushAll(0));

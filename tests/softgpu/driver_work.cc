@@ -1,5 +1,7 @@
 // Streams, events, launches, copies and graphs of the software libcuda.
 
+#include <signal.h>
+
 #include <algorithm>
 #include <chrono>
 #include <condition_variable>
@@ -8,6 +10,7 @@
 #include <utility>
 
 #include "tests/softgpu/driver.h"
+#include "tests/softgpu/releases.h"
 
 namespace seqpoint::softgpu {
 namespace {
@@ -329,9 +332,12 @@ CUresult LaunchGraph(CUgraphExec handle, CUstream stream_handle, bool per_thread
     Charge(driver, driver->config.cpu_graph_launch_ns);
     t_state.submits_work = true;
     Stream* stream = ResolveStream(context, stream_handle, per_thread_default);
-    // While graphs are traced as a whole their nodes leave no records, not even those of a graph
-    // that came too early to be traced.
+    // While graphs are traced as a whole their nodes leave no records.
     const bool whole = GraphTraceWanted();
+    if (whole && !exec->graph_trace_on &&
+        releases::CrashOnEarlyGraphs(driver->config.cupti_version)) {
+      raise(SIGSEGV);
+    }
     uint64_t start = std::max(driver->clock.NowNs() + driver->config.launch_latency_ns,
                               driver->model.StreamTail(stream).ns);
     for (const GraphNode& node : exec->nodes) {
