@@ -36,6 +36,28 @@ TEST(Job, FindsEveryIterationWithItsLengthAndTime) {
   }
 }
 
+// Copies of parameters right before the first batch look like copies of the batch.
+TEST(Job, TheProgramsSetUpIsNoPartOfTheFirstIteration) {
+  Job job(Row(), {});
+  FakeProcess process(1);
+  process.labels = true;
+  job.AddProcess(TrainingProcess());
+  process.Connect(job, 7);
+  process.SetUp(6'000'000'000);
+  FakeStore store;
+  for (int i = 0; i < 100; ++i) {
+    process.Iterate();
+    store.Take(job);
+  }
+  job.OnProcessEnd(7, true, 1);
+  store.Take(job);
+  ASSERT_EQ(store.iterations.size(), 100u) << job.Describe(true).rule().DebugString();
+  const IterationRow& first = store.iterations.begin()->second;
+  EXPECT_EQ(LengthOf(job, first), process.truth[0].length);
+  EXPECT_NEAR(static_cast<double>(first.duration_ns),
+              static_cast<double>(process.truth[0].time_ns), 1000);
+}
+
 TEST(Job, ALoopThatChangesIsLearnedAnew) {
   for (const bool restart : {false, true}) {
     auto job = std::make_unique<Job>(Row(), JobOptions{});

@@ -3,6 +3,7 @@
 #include <map>
 #include <utility>
 
+#include "daemon/iterations/first_call.h"
 #include "daemon/jobs/payload.h"
 
 namespace seqpoint::jobs {
@@ -107,13 +108,29 @@ std::string Learning::Explanation() const { return has_rule_ ? "" : learner_.Exp
 
 void Learning::SetRule(const abi::Rule& rule) {
   has_rule_ = true;
-  iterates_ = false;
+  first_call_known_ = false;
+  state_.clear_library_events();  // events of an earlier rule
   matcher_.SetRule(rule, static_cast<uint64_t>(state_.first_number()), /*inside=*/false);
+  SegmentFrom(0);
+}
+
+void Learning::SegmentFrom(size_t first) {
+  iterations_ = 0;
   ours_.Clear();
   hole_ = false;
   last_call_.reset();
-  state_.clear_library_events();  // events of an earlier rule
-  for (const abi::CallRecord& call : calls_) Segment(call);
+  for (size_t i = first; i < calls_.size(); ++i) Segment(calls_[i]);
+}
+
+// What belongs to the program's set-up is known once later iterations are.
+void Learning::FindFirstCall() {
+  if (std::exchange(first_call_known_, true) || calls_.empty() || calls_[0].sequence != 0) return;
+  const std::optional<size_t> first = iterations::FirstCall(calls_, names_, matcher_.rule());
+  if (!first) return;
+  matcher_.SetRule(abi::Rule(matcher_.rule()), static_cast<uint64_t>(state_.first_number()),
+                   /*inside=*/false);
+  matcher_.ExpectBegin();
+  SegmentFrom(*first);
 }
 
 // The events the library would have sent for this call.
@@ -129,7 +146,7 @@ void Learning::Segment(const abi::CallRecord& call) {
     AppendOwn(abi::EventType::kMicroBatch, result.micro_batch, ours_);
   }
   if (flags & abi::kMatchedStep) {
-    iterates_ = true;
+    ++iterations_;
     abi::StepEvent step = result.step;
     step.api_ns = api_ns;
     AppendOwn(abi::EventType::kStep, step, ours_);
@@ -172,7 +189,8 @@ void Learning::Segment(const abi::CallRecord& call) {
 
 std::optional<int64_t> Learning::Agree(IterationBuilder& builder) {
   const Events& library = state_.library_events();
-  if (!has_rule_ || library.empty()) return std::nullopt;
+  if (!has_rule_ || library.empty() || iterations_ < 2) return std::nullopt;
+  FindFirstCall();
   // The iterations our matcher saw whole: boundary call -> (number, position of the step).
   std::map<uint64_t, std::pair<uint64_t, int>> steps;
   uint64_t boundary_call = 0;
@@ -201,6 +219,7 @@ std::optional<int64_t> Learning::Agree(IterationBuilder& builder) {
 }
 
 void Learning::Finish(IterationBuilder& builder) {
+  if (has_rule_) FindFirstCall();
   for (const MatchedEvent& event : ours_) Feed(event, 0, builder);
 }
 

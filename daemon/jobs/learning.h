@@ -65,7 +65,7 @@ class Learning {
   void Finish(IterationBuilder& builder);
 
   // Under the rule, the calls so far hold a whole iteration.
-  bool iterates() const { return iterates_; }
+  bool iterates() const { return iterations_ > 0; }
 
   // The rule of the calls so far, sure or not: for a run that ended before the learner was sure.
   std::optional<LearnedRule> Analyse() const;
@@ -84,6 +84,8 @@ class Learning {
 
  private:
   void Segment(const abi::CallRecord& call);
+  void SegmentFrom(size_t first);
+  void FindFirstCall();
 
   iterations::IterationLearner learner_;
   iterations::NameTable names_;
@@ -92,9 +94,10 @@ class Learning {
   bool gave_up_ = false;
   // Since the last boundary calls are missing, or nothing was watched for a while.
   bool hole_ = false;
+  bool first_call_known_ = false;      // FindFirstCall was done
   uint32_t boundary_thread_ = 0;       // of the last boundary
   std::optional<uint64_t> last_call_;  // its sequence number
-  bool iterates_ = false;
+  uint64_t iterations_ = 0;  // whole ones of our matcher
   abi::Matcher matcher_;
   google::protobuf::RepeatedPtrField<MatchedEvent> ours_;  // of our matcher, job numbers
   LearningState state_;  // its events are of the library's matcher, with its numbers

@@ -74,6 +74,11 @@ class Matcher {
   // (it is then reported with micro_batches 0 and no lengths).
   void SetRule(Rule rule, uint64_t next_iteration, bool inside);
 
+  // The next call begins an iteration: as if a step had come before it.
+  void ExpectBegin() {
+    if (phase_ == Phase::kNone) phase_ = Phase::kStepped;
+  }
+
   // Answers MatchedFlags and, when it is not 0, fills result().
   uint32_t OnEvent(const MatchEvent& event) {
     if ((rule_.watched_ops >> (event.op & 31) & 1) == 0) return 0;

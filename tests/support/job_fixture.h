@@ -51,6 +51,14 @@ class FakeProcess {
     Send(abi::EventType::kDevice, abi::DeviceEvent{.chip = "GH100"});
   }
 
+  // The parameters are copied, and nothing else; takes this long.
+  void SetUp(int64_t time_ns) {
+    const auto begin_gpu_ns = gpu_ns_;
+    for (int i = 0; i < 50; ++i) Call(abi::Op::kCopyH2D, "", 1 << 20);
+    gpu_ns_ = begin_gpu_ns + time_ns;
+    BeRead();
+  }
+
   // One iteration: batch copy, `length` recurrent steps, loss, backward, optimiser.
   void Iterate() {
     const int64_t length = DrawLength();
@@ -202,6 +210,7 @@ class FakeProcess {
   }
 
   uint32_t stop_ns = 0;        // what one measurement costs
+  bool labels = false;         // a batch is two copies
   size_t late_results = 0;     // iterations that a result takes
   bool deaf = false;           // nothing that it sends arrives
   int kernel_names = 0;        // different ones that a trace shows; 0: one
@@ -238,6 +247,7 @@ class FakeProcess {
   // Forward and backward of a batch.
   void Pass(int64_t length) {
     Call(abi::Op::kCopyH2D, "", length * kBatch * 4);
+    if (labels) Call(abi::Op::kCopyH2D, "", kBatch * 4);
     Call(abi::Op::kLaunch, "embedding", 0, static_cast<uint32_t>(length));
     for (int64_t i = 0; i < length; ++i) Call(abi::Op::kLaunch, "lstm_forward", 0, 64);
     Call(abi::Op::kLaunch, "loss", 0, 1);
