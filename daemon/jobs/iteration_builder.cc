@@ -67,7 +67,11 @@ void IterationBuilder::OnDecision(const abi::DecisionEvent& event) {
 
 void IterationBuilder::OnClock(const abi::ClockEvent& event) {
   BuilderState& s = state_;
-  if (!s.counts() || event.iteration != s.number()) return;
+  if (!s.counts()) {
+    s.set_counts(true);
+    s.set_number(event.iteration);
+  }
+  if (event.iteration != s.number()) return;
   if (!s.has_start()) {
     s.set_early_clock(event.correlation_id);
     return;

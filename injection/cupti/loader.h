@@ -91,6 +91,7 @@ namespace seqpoint::inject {
   X(CtxGetCurrent, cuCtxGetCurrent) \
   X(CtxSetCurrent, cuCtxSetCurrent) \
   X(ThreadExchangeStreamCaptureMode, cuThreadExchangeStreamCaptureMode) \
+  X(StreamIsCapturing, cuStreamIsCapturing) \
   X(DriverGetVersion, cuDriverGetVersion) \
   X(DeviceGetName, cuDeviceGetName) \
   X(DeviceGetAttribute, cuDeviceGetAttribute) \

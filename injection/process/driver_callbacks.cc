@@ -32,6 +32,16 @@ void OnCapture(const WatchedCall& watched, const CUpti_CallbackData& data, Threa
   g_guest->captures.OnEnd();
 }
 
+// Work for a stream that another thread captures, as autograd's launches of the backward pass are.
+// The default stream of a thread is captured by that thread alone, if at all.
+bool IsCaptured(const Call& call) {
+  if (call.stream == 0) return false;
+  CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+  const auto stream = reinterpret_cast<CUstream>(call.stream);  // NOLINT: a handle
+  return g_guest->driver.StreamIsCapturing(stream, &status) == CUDA_SUCCESS &&
+         status != CU_STREAM_CAPTURE_STATUS_NONE;
+}
+
 void OnDriverCall(uint32_t cbid, const CUpti_CallbackData& data) {
   const WatchedCall* watched = FindWatchedCall(cbid);
   if (watched == nullptr) return;
@@ -74,6 +84,7 @@ void OnDriverCall(uint32_t cbid, const CUpti_CallbackData& data) {
     call.begin_ns = guest->clock.NowNs();
   }
   ReadParams(*watched, data, &guest->graphs, &call);
+  if (guest->captures.count() != 0 && IsCaptured(call)) return;
   if (enter || sync) {
     guest->router.OnCall(call);
   } else {

@@ -721,9 +721,10 @@ TEST_F(FailureTest, MeasuresWhileOtherThreadsLaunch) {
   EXPECT_GT(process().CountRecords(abi::DataType::kKernel), 24u);
 }
 
-TEST_F(FailureTest, WhatIsCapturedIntoAGraphIsNoCall) {
+class CapturedWorkTest : public FailureTest, public ::testing::WithParamInterface<const char*> {};
+TEST_P(CapturedWorkTest, IsNoCall) {
   SEQPOINT_NEEDS_TRACES();
-  RunAndCompare({"iterations=20", "layers=3", "capture=10"});
+  RunAndCompare({"iterations=20", "layers=3", "capture=10", GetParam()});
   ASSERT_EQ(daemon_.process_count(), 1u);
   size_t graphs = 0, launches = 0;
   for (const abi::CallRecord& call : process().calls) {
@@ -737,6 +738,10 @@ TEST_F(FailureTest, WhatIsCapturedIntoAGraphIsNoCall) {
   EXPECT_EQ(launches, 20u * 5);
   EXPECT_EQ(process().CountRecords(abi::DataType::kGraph), 1u);
 }
+INSTANTIATE_TEST_SUITE_P(All, CapturedWorkTest, ::testing::Values("helped=0", "helped=1"),
+                         [](const auto& info) {
+                           return std::string(info.index == 0 ? "OfTheThread" : "OfAnotherThread");
+                         });
 
 TEST_F(FailureTest, ADaemonThatHangsStopsTheLearning) {
   daemon_.OnCalls(10, [this](PuppetProcess&) { daemon_.StopHeartbeats(); });

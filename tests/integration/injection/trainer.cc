@@ -34,7 +34,7 @@
 //
 // replay=1: each iteration launches a graph of one kernel. capture_us=N: each iteration captures a
 // graph at its begin, in global mode, which takes so long, and launches it. recapture=N: a new
-// graph every N iterations.
+// graph every N iterations. helped=1: another thread launches into captures, as autograd's does.
 //
 // reload=N: after iteration N its kernels are those of another module, with other names.
 //
@@ -221,7 +221,14 @@ struct Trainer {
   void CaptureGraph() {
     CUgraph graph;
     if (cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL) != CUDA_SUCCESS) return;
-    Launch(forward, 7);
+    if (Option("helped", 0) != 0) {
+      std::thread([this] {
+        Check(cuCtxSetCurrent(context), "cuCtxSetCurrent");
+        Launch(forward, 7);
+      }).join();
+    } else {
+      Launch(forward, 7);
+    }
     Check(cuStreamEndCapture(stream, &graph), "cuStreamEndCapture");
     Check(cuGraphInstantiate(&executable, graph, 0), "cuGraphInstantiate");
     Check(cuGraphLaunch(executable, stream), "cuGraphLaunch");
