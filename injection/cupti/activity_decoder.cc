@@ -154,15 +154,15 @@ void ActivityDecoder::Decode(const CUpti_Activity* record) {
     case CUPTI_ACTIVITY_KIND_DRIVER:
     case CUPTI_ACTIVITY_KIND_RUNTIME: {
       const Api* in = reinterpret_cast<const Api*>(record);
+      const WatchedCall* call = FindWatchedCall(in->cbid);
+      if (record->kind == CUPTI_ACTIVITY_KIND_DRIVER && call == nullptr) return;
       abi::ApiRecord& out = data.api;
       if (!Fill(*in, DataType::kApi, &out)) return;
       out.cbid = in->cbid;
       out.thread_id = in->threadId;
       if (record->kind == CUPTI_ACTIVITY_KIND_DRIVER) {
-        if (const WatchedCall* call = FindWatchedCall(in->cbid); call != nullptr) {
-          out.op = static_cast<uint8_t>(call->op);
-          out.blocks = call->blocks ? 1 : 0;
-        }
+        out.op = static_cast<uint8_t>(call->op);
+        out.blocks = call->blocks ? 1 : 0;
       }
       break;
     }

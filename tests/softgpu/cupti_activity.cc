@@ -489,12 +489,27 @@ CUptiResult ChangeKind(CUpti_ActivityKind kind, bool enable) {
   return CUPTI_SUCCESS;
 }
 
+bool AnyContext(CuptiState* state) {
+  bool any = false;
+  state->hooks->for_each_context(
+      [](CUcontext, uint32_t, int, void* found) { *static_cast<bool*>(found) = true; }, &any);
+  return any;
+}
+
 CUptiResult FilterApi(Domain domain, uint32_t cbid, uint32_t limit, bool enable) {
   CuptiState* state = GetState();
   if (state == nullptr) return CUPTI_ERROR_UNKNOWN;
   if (cbid == 0 || cbid >= limit) return CUPTI_ERROR_INVALID_PARAMETER;
   std::lock_guard lock(state->mutex);
+  CuptiState::SingleCalls& calls = state->single_calls[domain];
+  if (!calls.settled && AnyContext(state)) {
+    calls.settled = true;
+    calls.deaf = calls.on == 0 && releases::NeedACallBeforeTheContext(state->config->cupti_version);
+  }
+  if (calls.deaf) return CUPTI_SUCCESS;
   std::atomic<uint8_t>& cell = state->hooks->Wanted(domain, cbid);
+  const bool was = (cell.load() & kInterestRecord) != 0;
+  if (enable != was) calls.on += enable ? 1 : -1;
   if (enable) {
     cell.fetch_or(kInterestRecord);
   } else {

@@ -39,6 +39,13 @@ struct CuptiState {
   std::atomic<uint64_t> kinds{0};   // bit per CUpti_ActivityKind
   std::atomic<uint64_t> ended = 0;  // of kinds: on, and without records all the same
   std::atomic<uint64_t> api_calls{0};
+  // Single calls whose records are wanted, by domain; guarded by mutex.
+  struct SingleCalls {
+    int on = 0;
+    bool settled = false;  // a context was there
+    bool deaf = false;     // and none was wanted when it was created: none leaves a record
+  };
+  SingleCalls single_calls[3] = {};
   std::atomic<uint64_t> sessions{0};  // times that kinds were turned on after there was none
   std::atomic<uint64_t> kernels_disabled{0};  // times that CONCURRENT_KERNEL was
   std::mutex graph_mutex;

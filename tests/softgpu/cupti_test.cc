@@ -80,9 +80,31 @@ TEST(Cupti, WithoutApiCallbacksOrRecordsThereAreNoIds) {
   });
 }
 
+// A call that is rare, so that others leave records once they are asked for.
+void WantARareCall() {
+  CUPTI_OK(cuptiActivityEnableDriverApi(CUPTI_DRIVER_TRACE_CBID_cuProfilerStart, 1));
+}
+
+TEST(Cupti, NoCallLeavesARecordWhereNoneWasWantedBeforeTheContext) {
+  InProcess("", [] {
+    Gpu gpu;
+    gpu.Open();
+    Recorder& recorder = Recorder::Get();
+    recorder.Enable({kKernel});
+    WantARareCall();
+    CUPTI_OK(cuptiActivityEnableDriverApi(CUPTI_DRIVER_TRACE_CBID_cuLaunchKernel, 1));
+    gpu.Launch(gpu.gemm);
+    CU_OK(cuCtxSynchronize());
+    CUPTI_OK(cuptiActivityFlushAll(0));
+    EXPECT_EQ(recorder.Kernels().size(), 1u);
+    EXPECT_EQ(recorder.Records<CUpti_ActivityAPI>(CUPTI_ACTIVITY_KIND_DRIVER).size(), 0u);
+  });
+}
+
 TEST(Cupti, ApiRecordsObeyTheFilter) {
   InProcess("", [] {
     Gpu gpu;
+    WantARareCall();
     gpu.Open();
     Recorder& recorder = Recorder::Get();
     recorder.Enable({kKernel});
@@ -151,6 +173,7 @@ TEST(Cupti, ResourceCallbacksTellOfContextsModulesAndStreams) {
 TEST(Cupti, ExternalIdsPrecedeTheirCalls) {
   InProcess("", [] {
     Gpu gpu;
+    WantARareCall();
     gpu.Open();
     Recorder& recorder = Recorder::Get();
     recorder.Enable({CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION});

@@ -37,6 +37,11 @@ inline bool MixUpGraphLaunches(uint64_t version) { return version < 130101; }
 // be without it.
 inline bool CrashOnEarlyGraphs(uint64_t /*version*/) { return true; }
 
+// Records of single calls (cuptiActivityEnableDriverApi) come only where one was wanted when the
+// first context was created: seen with 130001 (docs/measurements/2026-11-27-h200.md). No release is
+// known to be without that.
+inline bool NeedACallBeforeTheContext(uint64_t /*version*/) { return true; }
+
 // Functions of the first and of the second activity API exclude each other, and cuptiSubscribe_v2
 // is one of the second: UG 2.4.3 and 2.4.8. The guides up to 13.1 know no second API.
 inline bool SeparateV1AndV2(uint64_t version) { return version >= 130200; }
