@@ -65,7 +65,7 @@ def ladder(machine, job, names=tuple(RUNGS), rounds=10):
             raise StepFailed(f"the job does not run without us: {skipped.get('not loaded')}")
         base = next(rung for rung in rungs if rung.name == "not loaded")
         one = base.block(20)["ms"]
-        count = int(max(10, min(2000, (50 if machine.software else 150) / one)))  # milliseconds of a block
+        count = int(max(10, min(4000, (50 if machine.software else 400) / one)))  # milliseconds of a block
         # What torch.profiler recorded it works off after each block, for longer than the block itself.
         counts = {rung.name: max(5, count // 10) if rung.verb == "kineto" else count for rung in rungs}
         times = {rung.name: [] for rung in rungs}
