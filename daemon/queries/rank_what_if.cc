@@ -112,6 +112,7 @@ absl::StatusOr<Recorded> ReadRecordings(Store& store, const jobs::Snapshot& snap
   StoredWindows reader(&store, StoredWindows::Names::kDemangled);
   Recorded read;
   std::vector<double> usual_ns;
+  int alone = 0;
   for (const auto& [number, ranks] : SharedIterations(pieces)) {
     SEQPOINT_RETURN_IF_ERROR(CheckAsked(cancelled));
     if (ranks.size() < job.ranks.size()) continue;
@@ -120,8 +121,22 @@ absl::StatusOr<Recorded> ReadRecordings(Store& store, const jobs::Snapshot& snap
     if (windows.windows.size() < job.ranks.size()) continue;
     const ranks::WindowJoin join = ranks::JoinWindows(windows.windows);
     read.mismatches.insert(join.mismatches.begin(), join.mismatches.end());
+    if (join.TooManyAlone()) {
+      ++alone;
+      continue;
+    }
     read.recordings.push_back(ranks::RecordRanks(windows.windows, join));
     SEQPOINT_ASSIGN_OR_RETURN(usual_ns.emplace_back(), UsualStepNs(store, snapshot, number));
+  }
+  if (alone > 0) {
+    read.mismatches.insert(
+        absl::StrCat(alone,
+                     " iterations that all ranks traced are left out: more than 1 in 20 of their "
+                     "collectives are of one rank alone"));
+  }
+  if (read.recordings.empty() && alone > 0) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "job \"", job.name, "@", job.run_id, "\": ", absl::StrJoin(read.mismatches, "; ")));
   }
   if (read.recordings.empty()) {
     return absl::FailedPreconditionError(
