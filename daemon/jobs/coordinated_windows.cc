@@ -97,7 +97,9 @@ bool CoordinatedWindows::Join() {
                        .records = std::move(of.collectives)});
   }
   if (windows.size() < 2) return false;
-  ranks::IterationProfiles profiles = ranks::ProfilesOf(windows, ranks::JoinWindows(windows));
+  const ranks::WindowJoin join = ranks::JoinWindows(windows);
+  if (join.TooManyAlone()) return false;
+  ranks::IterationProfiles profiles = ranks::ProfilesOf(windows, join);
   if (iterations_.size() == kMostKept) iterations_.erase(iterations_.begin());
   iterations_.push_back(std::move(profiles));
   return true;

@@ -8,7 +8,8 @@
 //   if (windows.TakeFinished()) Use(windows.iterations());
 //
 // A rank's iteration is compared by its profile of a few kilobytes, which is kept when the trace is
-// gone. An iteration that some rank could not trace is given up.
+// gone. An iteration that some rank could not trace is given up, and so is one in which too many
+// collectives are of one rank alone.
 //
 // Threading: one thread at a time. Memory: the records of one iteration of all ranks, and
 // kMostKept iterations. Not stored: after a restart windows are wanted anew.

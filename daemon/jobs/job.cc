@@ -107,7 +107,9 @@ void Job::OnProcessEnd(int64_t process_id, bool orderly, int64_t now_ns, bool fa
   if (process.learning) {
     // Too short a run to agree: what the learn stream alone shows is what there is.
     if (!rule_) {
-      if (std::optional<LearnedRule> rule = process.learning->Analyse()) OnRuleLearned(*rule);
+      std::optional<LearnedRule> rule = common_rule_.Choose(processes_, /*last_chance=*/true);
+      if (!rule) rule = process.learning->Analyse();
+      if (rule) OnRuleLearned(*rule);
       if (!rule_) facts_.set_no_rule(process.learning->Explanation());
     }
     process.learning->Finish(process.builder);
@@ -302,13 +304,13 @@ bool Job::OnRead(int64_t process_id, bool complete) {
 }
 
 void Job::Advance() {
+  if (!rule_) {
+    if (std::optional<LearnedRule> rule = common_rule_.Choose(processes_)) OnRuleLearned(*rule);
+  }
   for (auto& [id, process] : processes_) {
-    if (process->learning) {
-      if (!rule_ && process->learning->learned()) OnRuleLearned(*process->learning->learned());
-      if (rule_ && process->StartMarking(*rule_)) {
-        row_.state = v1::JOB_STATE_MARKING;
-        changes_.Mark(Change::kRule);
-      }
+    if (process->learning && rule_ && process->StartMarking(*rule_)) {
+      row_.state = v1::JOB_STATE_MARKING;
+      changes_.Mark(Change::kRule);
     }
     // First the windows: a measurement waits for its iteration, not the other way round. Both may
     // come in one reading when the machine is busy.

@@ -38,6 +38,7 @@
 #include "absl/types/span.h"
 #include "daemon/counters/metric_sets.h"
 #include "daemon/jobs/change_tracker.h"
+#include "daemon/jobs/common_rule.h"
 #include "daemon/jobs/event_dispatcher.h"
 #include "daemon/jobs/iteration_builder.h"
 #include "daemon/jobs/job_engines.h"
@@ -281,6 +282,7 @@ class Job final : private JobEvents {
   RankObservation observation_;
   RankDiagnosis diagnosis_;
   Standstill standstill_;
+  CommonRule common_rule_;
   std::optional<LearnedRule> rule_;
   std::optional<LearnedRule> former_rule_;  // while another one is learned
   MicroBatches micro_batches_;

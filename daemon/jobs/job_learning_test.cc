@@ -1,7 +1,9 @@
 // Where a job's iterations begin, how long they are and what they take.
 #include <memory>
 #include <string>
+#include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/support/job_fixture.h"
@@ -99,6 +101,109 @@ TEST(Job, ALoopThatChangesIsLearnedAnew) {
     EXPECT_NEAR(reply->projection().so_far().value() / time_ns, 1, 0.01);
     EXPECT_TRUE(GetCounters(*job, {}).ok());
   }
+}
+
+// Two stages of a pipeline: the last one's rule counts three of the first one's micro-batches.
+class PipelineTest : public testing::Test {
+ protected:
+  PipelineTest() {
+    for (const ProcessRow& row : rows_) job_->AddProcess(row);
+    Connect();
+  }
+  void Connect() {
+    first_.Connect(*job_, 7);
+    last_.Connect(*job_, 8);
+  }
+  // Iterations of both; the daemon reads one ring before the other.
+  void Iterate(int count, bool last_before_first) {
+    for (int i = 0; i < count; ++i) {
+      if (last_before_first) last_.Iterate(last_stream_, next_);
+      first_.Iterate(first_stream_, next_);
+      if (!last_before_first) last_.Iterate(last_stream_, next_);
+      ++next_;
+      store_.Take(*job_);
+    }
+  }
+  void RestartDaemon() {
+    job_ = store_.Restart(rows_);
+    Connect();
+  }
+  void End() {
+    for (const int64_t id : {8, 7}) job_->OnProcessEnd(id, true, 1);
+    store_.Take(*job_);
+  }
+  // Every iteration of both, with the sum of all its micro-batches.
+  void ExpectTruth() {
+    SCOPED_TRACE(job_->Describe(true).rule().DebugString());
+    EXPECT_EQ(job_->Describe(true).rule().message().find("learned again"), std::string::npos);
+    for (int32_t rank = 0; rank < 2; ++rank) {
+      const std::vector<FakeProcess::Truth>& truth = rank == 0 ? first_.truth : last_.truth;
+      for (size_t i = 0; i < truth.size(); ++i) {
+        const auto row =
+            store_.iterations.find(static_cast<int64_t>(i) + FakeStore::kRankStride * rank);
+        ASSERT_NE(row, store_.iterations.end()) << i << " of rank " << rank;
+        ASSERT_EQ(LengthOf(*job_, row->second), truth[i].length) << i << " of rank " << rank;
+      }
+    }
+  }
+
+  const std::vector<ProcessRow> rows_ = TwoRanks();
+  const iterations::SyntheticStream first_stream_ = MakeStage(1), last_stream_ = MakeStage(0);
+  size_t next_ = 0;  // iteration
+  FakeProcess first_{5}, last_{6};
+  FakeStore store_;
+  std::unique_ptr<Job> job_ = std::make_unique<Job>(Row(), JobOptions{});
+
+ private:
+  static iterations::SyntheticStream MakeStage(int ahead) {
+    return iterations::MakeSyntheticStream(
+        {.iterations = 120, .recurrent = false, .micro_batches = 4, .ahead = ahead});
+  }
+  static std::vector<ProcessRow> TwoRanks() {
+    std::vector<ProcessRow> rows(2, TrainingProcess());
+    rows[1].process_id = 8;
+    rows[1].rank = 1;
+    for (ProcessRow& row : rows) row.text = absl::StrCat("rank=", row.rank, "\nworld_size=2\n");
+    return rows;
+  }
+};
+
+TEST_F(PipelineTest, TheRuleFitsAllStages) {
+  Iterate(100, /*last_before_first=*/false);
+  End();
+  ExpectTruth();
+}
+
+TEST_F(PipelineTest, TheRuleFitsAllStagesWhicheverIsReadBefore) {
+  Iterate(100, /*last_before_first=*/true);
+  End();
+  ExpectTruth();
+}
+
+TEST_F(PipelineTest, TheRuleFitsAllStagesOfAShortRun) {
+  Iterate(13, /*last_before_first=*/true);
+  End();
+  ExpectTruth();
+}
+
+TEST_F(PipelineTest, TheRuleFitsAllStagesWhenTheDaemonIsRestarted) {
+  for (int i = 0; i < 20; ++i) {
+    Iterate(5, /*last_before_first=*/true);
+    RestartDaemon();
+  }
+  End();
+  ExpectTruth();
+}
+
+// No rule finds iterations in the calls of a process that does not train.
+TEST(Job, ARuleIsTakenThoughItFitsNotAllProcesses) {
+  Job job(Row(), {});
+  FakeProcess training(5), other(6);
+  ConnectTwo(job, training, other);
+  other.Begin();
+  for (int i = 0; i < 60; ++i) training.Iterate();
+  EXPECT_EQ(job.Describe(true).state(), v1::JOB_STATE_MARKING);
+  EXPECT_GE(job.Describe(true).iterations(), 59);
 }
 
 TEST(Job, AShortRunIsStillCounted) {

@@ -1,5 +1,6 @@
 #include "daemon/jobs/learning.h"
 
+#include <algorithm>
 #include <map>
 #include <utility>
 
@@ -86,8 +87,8 @@ void Learning::OnCall(const abi::CallRecord& call) {
   calls_.push_back(call);
   if (has_rule_) {
     Segment(call);
-  } else {
-    learner_.AddCall(call);
+  } else if (learner_.AddCall(call) && learner_.rule() != nullptr) {
+    learned_at_ = calls_.size();
   }
 }
 
@@ -103,6 +104,23 @@ void Learning::OnLibraryEvent(abi::EventType type, absl::Span<const uint8_t> pay
 }
 
 const LearnedRule* Learning::learned() const { return has_rule_ ? nullptr : learner_.rule(); }
+
+bool Learning::Fits(const abi::Rule& rule) const {
+  abi::Matcher matcher(rule);
+  size_t steps = 0, fitting = 0;
+  for (size_t i = 0; i < calls_.size(); ++i) {
+    const uint32_t flags = matcher.OnEvent(iterations::ToMatchEvent(calls_[i], names_));
+    if ((flags & abi::kMatchedStep) == 0 || i < calls_.size() / 2) continue;
+    ++steps;
+    fitting += matcher.result().step.micro_batches == std::max(1u, rule.micro_batches) ? 1 : 0;
+  }
+  return fitting * 2 > steps;
+}
+
+bool Learning::waited() const {
+  constexpr size_t kFull = kMaxCalls / 10 * 9;  // then learning is about to be given up
+  return learned_at_ > 0 && calls_.size() >= std::min(learned_at_ + learned_at_ / 2, kFull);
+}
 
 std::string Learning::Explanation() const { return has_rule_ ? "" : learner_.Explanation(); }
 

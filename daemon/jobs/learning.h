@@ -54,6 +54,14 @@ class Learning {
   // The learner's rule, once it is sure enough; null before, and when the rule was given.
   const LearnedRule* learned() const;
 
+  // Whether `rule` finds iterations in the later half of the calls, and more than half of them with
+  // the rule's micro-batches.
+  bool Fits(const abi::Rule& rule) const;
+
+  // Since it learned a rule, half as many calls came as before, and other processes may be expected
+  // to have learned theirs.
+  bool waited() const;
+
   // The rule to verify: ours, or one that another process of the job learned.
   void SetRule(const abi::Rule& rule);
 
@@ -70,6 +78,7 @@ class Learning {
   // The rule of the calls so far, sure or not: for a run that ended before the learner was sure.
   std::optional<LearnedRule> Analyse() const;
 
+  bool has_calls() const { return !calls_.empty(); }
   // False when learning was given up: no rule in kMaxCalls calls.
   bool wants_calls() const { return !gave_up_; }
   // Why there is no rule; empty when there is one.
@@ -90,6 +99,7 @@ class Learning {
   iterations::IterationLearner learner_;
   iterations::NameTable names_;
   std::vector<abi::CallRecord> calls_;
+  size_t learned_at_ = 0;  // calls of which the learner made its rule
   bool has_rule_ = false;
   bool gave_up_ = false;
   // Since the last boundary calls are missing, or nothing was watched for a while.

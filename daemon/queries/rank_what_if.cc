@@ -21,7 +21,6 @@ namespace {
 
 struct Replayed {
   double before_ns = 0, after_ns = 0;
-  double measured_ns = 0;  // of the iteration, as it was recorded; 0: not known
 };
 
 // The share of the time that is saved, from iterations drawn from the run: a ratio of sums.
@@ -50,16 +49,70 @@ Estimate SavedShareOf(const std::vector<Replayed>& replayed, double confidence) 
   return {share, share - half, share + half};
 }
 
+// Of two equally likely ones.
+Estimate MeetHalfway(const Estimate& one, const Estimate& other) {
+  const double more = (other.value - one.value) / 2, wider = std::abs(more);
+  return {one.value + more, one.low + more - wider, one.high + more + wider};
+}
+
 struct Recorded {
   std::vector<ranks::RankRecording> recordings;
+  // The same; what tracing cost is taken off the calls there, and off what is between them here.
+  std::vector<ranks::RankRecording> others;
+  double replay_error = 0;  // of all, as they were recorded
+  std::string price;        // of tracing, in words; empty: it is not known
   std::set<std::string> mismatches;
 };
 
-absl::StatusOr<Recorded> ReadRecordings(Store& store, const jobs::SnapshotData& job,
+// 0: not known.
+absl::StatusOr<double> UsualStepNs(Store& store, const jobs::Snapshot& snapshot, int64_t number) {
+  const jobs::SnapshotData& job = snapshot.data();
+  SEQPOINT_ASSIGN_OR_RETURN(const auto rows,
+                            ReadRows(store, job.job_id, kStepsRank, number, number));
+  const auto row = rows.find(number);
+  // A rule that was learned again counts other lengths.
+  if (row == rows.end() || row->second.length_count != job.dimensions ||
+      number < job.engine.closed_iterations()) {
+    return 0;
+  }
+  return snapshot.UsualStepTime({row->second.length[0], row->second.length[1]});
+}
+
+double ReplayError(const std::vector<ranks::RankRecording>& recordings) {
+  double replayed_ns = 0, measured_ns = 0;
+  for (const ranks::RankRecording& recorded : recordings) {
+    double slowest_ns = 0;
+    for (const ranks::RankProfile& profile : recorded.profiles) {
+      slowest_ns = std::max(slowest_ns, profile.time.iteration_ns);
+    }
+    replayed_ns += recorded.IterationNs(recorded.recording.graphs);
+    measured_ns += slowest_ns;
+  }
+  return measured_ns > 0 ? replayed_ns / measured_ns - 1 : 0;
+}
+
+// `usual_ns`: of each recording.
+void TakeTracingOff(const std::vector<double>& usual_ns, Recorded* read) {
+  read->others = read->recordings;
+  std::vector<whatif::Untraced> untraced, others;
+  for (size_t i = 0; i < usual_ns.size(); ++i) {
+    if (!(usual_ns[i] > 0)) continue;
+    ranks::RankRecording& recorded = read->recordings[i];
+    untraced.push_back({&recorded.recording, recorded.counted, usual_ns[i]});
+    others.push_back({&read->others[i].recording, recorded.counted, usual_ns[i]});
+  }
+  const double by_ns = whatif::TakeTracingOff(untraced, others);
+  if (by_ns > 0) read->price = whatif::TracingInWords(by_ns);
+}
+
+absl::StatusOr<Recorded> ReadRecordings(Store& store, const jobs::Snapshot& snapshot,
                                         Cancelled cancelled) {
+  const jobs::SnapshotData& job = snapshot.data();
   SEQPOINT_ASSIGN_OR_RETURN(const auto pieces, store.ListTraces(job.job_id));
   StoredWindows reader(&store, StoredWindows::Names::kDemangled);
   Recorded read;
+  std::vector<double> usual_ns;
+  int alone = 0;
   for (const auto& [number, ranks] : SharedIterations(pieces)) {
     SEQPOINT_RETURN_IF_ERROR(CheckAsked(cancelled));
     if (ranks.size() < job.ranks.size()) continue;
@@ -68,7 +121,22 @@ absl::StatusOr<Recorded> ReadRecordings(Store& store, const jobs::SnapshotData& 
     if (windows.windows.size() < job.ranks.size()) continue;
     const ranks::WindowJoin join = ranks::JoinWindows(windows.windows);
     read.mismatches.insert(join.mismatches.begin(), join.mismatches.end());
+    if (join.TooManyAlone()) {
+      ++alone;
+      continue;
+    }
     read.recordings.push_back(ranks::RecordRanks(windows.windows, join));
+    SEQPOINT_ASSIGN_OR_RETURN(usual_ns.emplace_back(), UsualStepNs(store, snapshot, number));
+  }
+  if (alone > 0) {
+    read.mismatches.insert(
+        absl::StrCat(alone,
+                     " iterations that all ranks traced are left out: more than 1 in 20 of their "
+                     "collectives are of one rank alone"));
+  }
+  if (read.recordings.empty() && alone > 0) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "job \"", job.name, "@", job.run_id, "\": ", absl::StrJoin(read.mismatches, "; ")));
   }
   if (read.recordings.empty()) {
     return absl::FailedPreconditionError(
@@ -77,7 +145,45 @@ absl::StatusOr<Recorded> ReadRecordings(Store& store, const jobs::SnapshotData& 
                      "several ranks, and "
                      "some iterations (seqpoint ranks)"));
   }
+  read.replay_error = ReplayError(read.recordings);
+  TakeTracingOff(usual_ns, &read);
   return read;
+}
+
+// With all changes.
+struct ChangedRanks {
+  std::vector<Replayed> replayed;
+  std::vector<std::string> assumptions;
+  bool applies = false;
+};
+
+absl::StatusOr<ChangedRanks> ReplayChanged(const std::vector<ranks::RankRecording>& recordings,
+                                           const std::vector<ranks::RankChange>& changes,
+                                           Cancelled cancelled) {
+  ChangedRanks changed;
+  // Iterations differ in the numbers of their assumptions: those of the first one are shown.
+  std::set<std::string> words_seen;
+  for (const ranks::RankRecording& recorded : recordings) {
+    SEQPOINT_RETURN_IF_ERROR(CheckAsked(cancelled));
+    std::vector<const ranks::RankRecording*> others;
+    for (const ranks::RankRecording& other : recordings) {
+      if (&other != &recorded) others.push_back(&other);
+    }
+    std::vector<whatif::Graph> graphs = recorded.recording.graphs;
+    for (const ranks::RankChange& change : changes) {
+      SEQPOINT_ASSIGN_OR_RETURN(const ranks::RankEffect effect,
+                                ranks::ApplyToRanks(change, recorded, others, &graphs));
+      for (const std::string& text : effect.assumptions) {
+        std::string words = text;
+        std::erase_if(words, [](char c) { return c >= '0' && c <= '9'; });
+        if (words_seen.insert(words).second) changed.assumptions.push_back(text);
+      }
+      changed.applies |= effect.tasks > 0;
+    }
+    changed.replayed.push_back(
+        {recorded.IterationNs(recorded.recording.graphs), recorded.IterationNs(graphs)});
+  }
+  return changed;
 }
 
 }  // namespace
@@ -100,45 +206,19 @@ absl::StatusOr<v1::WhatIfReply> RankWhatIf(const jobs::Snapshot& snapshot, Store
                                            const std::vector<ranks::RankChange>& changes,
                                            const v1::WhatIfRequest& request, Cancelled cancelled) {
   const jobs::SnapshotData& job = snapshot.data();
-  SEQPOINT_ASSIGN_OR_RETURN(const Recorded read, ReadRecordings(store, job, cancelled));
+  SEQPOINT_ASSIGN_OR_RETURN(const Recorded read, ReadRecordings(store, snapshot, cancelled));
+  SEQPOINT_ASSIGN_OR_RETURN(const ChangedRanks changed,
+                            ReplayChanged(read.recordings, changes, cancelled));
+  SEQPOINT_ASSIGN_OR_RETURN(const ChangedRanks other,
+                            ReplayChanged(read.others, changes, cancelled));
   v1::WhatIfReply reply;
   v1::WhatIfAnswer& answer = *reply.add_answers();
   std::vector<std::string> names;
   for (const v1::WhatIfChange& requested : request.changes()) names.push_back(requested.preset());
   answer.set_name(absl::StrJoin(names, " + "));
   answer.set_title("the iterations that all ranks traced together, replayed with the change");
-  // Iterations differ in the numbers of their assumptions: those of the first one are shown.
-  std::vector<std::string> assumptions;
-  std::set<std::string> words_seen;
-  std::vector<Replayed> replayed;
-  double replayed_ns = 0, measured_ns = 0;
-  for (const ranks::RankRecording& recorded : read.recordings) {
-    SEQPOINT_RETURN_IF_ERROR(CheckAsked(cancelled));
-    std::vector<const ranks::RankRecording*> others;
-    for (const ranks::RankRecording& other : read.recordings) {
-      if (&other != &recorded) others.push_back(&other);
-    }
-    std::vector<whatif::Graph> graphs = recorded.recording.graphs;
-    for (const ranks::RankChange& change : changes) {
-      SEQPOINT_ASSIGN_OR_RETURN(const ranks::RankEffect effect,
-                                ranks::ApplyToRanks(change, recorded, others, &graphs));
-      for (const std::string& text : effect.assumptions) {
-        std::string words = text;
-        std::erase_if(words, [](char c) { return c >= '0' && c <= '9'; });
-        if (words_seen.insert(words).second) assumptions.push_back(text);
-      }
-      answer.set_applies(answer.applies() || effect.tasks > 0);
-    }
-    Replayed& one = replayed.emplace_back();
-    one.before_ns = recorded.IterationNs(recorded.recording.graphs);
-    one.after_ns = recorded.IterationNs(graphs);
-    for (const ranks::RankProfile& profile : recorded.profiles) {
-      one.measured_ns = std::max(one.measured_ns, profile.time.iteration_ns);
-    }
-    replayed_ns += one.before_ns;
-    measured_ns += one.measured_ns;
-  }
-  answer.set_assumption(absl::StrJoin(assumptions, "; "));
+  answer.set_applies(changed.applies);
+  answer.set_assumption(absl::StrJoin(changed.assumptions, "; "));
   for (const std::string& mismatch : read.mismatches) answer.add_warnings(mismatch);
 
   const Projection time = jobs::ProjectTime(job, request.confidence());
@@ -146,11 +226,11 @@ absl::StatusOr<v1::WhatIfReply> RankWhatIf(const jobs::Snapshot& snapshot, Store
     return NoAnswer(job, "no iteration has a time that a change could save");
   }
   const Estimate before = time.total ? *time.total : *time.so_far;
-  const double error = measured_ns > 0 ? replayed_ns / measured_ns - 1 : 0;
-  const Estimate share = SavedShareOf(replayed, request.confidence());
+  const Estimate share = MeetHalfway(SavedShareOf(changed.replayed, request.confidence()),
+                                     SavedShareOf(other.replayed, request.confidence()));
   // The replay with the change may be off by as much as the one without it.
   const double half = std::hypot((share.high - share.low) / 2 * before.value,
-                                 std::abs(error * share.value) * before.value);
+                                 std::abs(read.replay_error * share.value) * before.value);
   const double saved = share.value * before.value;
   const double after_half = std::hypot(half, (before.high - before.low) / 2 * (1 - share.value));
   jobs::SetEstimate(before, answer.mutable_before());
@@ -162,10 +242,10 @@ absl::StatusOr<v1::WhatIfReply> RankWhatIf(const jobs::Snapshot& snapshot, Store
   reply.set_whole_run(time.total.has_value());
   reply.set_iterations(time.total ? time.iterations_total : time.iterations_so_far);
   reply.set_traces(static_cast<int32_t>(read.recordings.size()));
-  reply.set_replay_error(error);
+  reply.set_replay_error(read.replay_error);
   reply.set_basis(absl::StrCat(read.recordings.size(), " iterations that all ", job.ranks.size(),
-                               " ranks traced together, taken as drawn from the run; ",
-                               time.basis));
+                               " ranks traced together, taken as drawn from the run; ", read.price,
+                               read.price.empty() ? "" : "; ", time.basis));
   *reply.mutable_losses() = job.losses;
   reply.set_clock_kind(job.clock_kind);
   return reply;

@@ -5,7 +5,6 @@
 #include <set>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "daemon/base/status_macros.h"
 #include "daemon/queries/stored_windows.h"
 #include "daemon/queries/trace_import.h"
@@ -19,8 +18,6 @@ using Window = traces::WindowReader::Window;
 
 // Iterations of a live job after which a window's records are all there.
 constexpr int64_t kSettled = 16;
-// The cost of recording a call and its work, where the times do not tell it.
-constexpr double kUsualPriceNs = 500;
 
 Key KeyOf(const IterationRow& row) { return {row.length[0], row.length[1]}; }
 
@@ -150,20 +147,8 @@ void TakeTracingOff(RecordedRun* run) {
     untraced.push_back({&stretch.recording, kCountedTurn, stretch.steps[0].measured_ns});
     other.push_back({&stretch.other, kCountedTurn, stretch.steps[0].measured_ns});
   }
-  const double by_ns = whatif::TakeTracingOff(untraced, whatif::PriceIn::kCalls);
-  if (!(by_ns > 0)) {
-    // It does not show in the time of what the GPU holds up; in that of the change it may.
-    for (const whatif::Untraced& window : other) {
-      whatif::TakeOff(kUsualPriceNs, whatif::PriceIn::kCalls, window.recording);
-    }
-    return;
-  }
-  whatif::TakeTracingOff(other, whatif::PriceIn::kGaps);
-  run->left_out.push_back(
-      absl::StrFormat("recording cost %.2f us for each call: that is taken off, so that the "
-                      "replays take as long as "
-                      "untraced iterations, all together",
-                      by_ns / 1000));
+  const double by_ns = whatif::TakeTracingOff(untraced, other);
+  if (by_ns > 0) run->left_out.push_back(whatif::TracingInWords(by_ns));
 }
 
 }  // namespace

@@ -100,7 +100,8 @@ class Rebucketer {
       const uint32_t model = old[std::min(i, old.size() - 1)];
       const uint32_t call =
           Add(model, kernel, new_ends_[i] - begin, law, first_number + static_cast<uint32_t>(i));
-      behind[graph_.gpu[kernel].call].push_back(call);
+      std::vector<uint32_t>& then = behind[graph_.gpu[kernel].call];
+      then.insert(then.end(), {AddGap(call), call});
       begin = new_ends_[i];
     }
     std::vector<uint32_t>& order = graph_.order[graph_.cpu[graph_.gpu[old[0]].call].thread];

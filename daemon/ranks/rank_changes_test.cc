@@ -147,6 +147,19 @@ TEST(RankChangesTest, OtherBuckets) {
   }
 }
 
+// The GPUs wait for the hosts all the time.
+TEST(RankChangesTest, OtherBucketsCostTheHostTime) {
+  const auto programs = [&](int layers) {
+    return std::vector<Programs>{Programs(4, DataParallel({.kernel_us = 2,
+                                                           .layers_per_bucket = layers,
+                                                           .latency_us = 5,
+                                                           .us_per_mib = 0.2,
+                                                           .host_us = 4}))};
+  };
+  ExpectJob("bucket-size,bytes=16MiB", programs(5), programs(2));
+  ExpectJob("bucket-size,bytes=8MiB", programs(5), programs(1));
+}
+
 TEST(RankChangesTest, AnotherBandwidth) {
   const auto programs = [](double us_per_mib) {
     return std::vector<Programs>{

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "daemon/base/statistics.h"
 #include "daemon/ranks/collective_kernels.h"
@@ -100,14 +101,13 @@ void SetOrderAndSpread(absl::Span<const RankWindow> windows, WindowJoin* join) {
   }
 }
 
-uint64_t CountAlone(const std::vector<WindowKernels>& kernels, const WindowJoin& join) {
-  absl::flat_hash_map<std::pair<uint32_t, uint32_t>, bool> joined;
-  for (const WindowCollective& collective : join.collectives) {
-    for (const CollectivePart& part : collective.parts) joined[{part.window, part.work}] = true;
+void CountAlone(const std::vector<WindowKernels>& kernels, WindowJoin* join) {
+  absl::flat_hash_set<std::pair<uint32_t, uint32_t>> joined;  // window and work
+  for (const WindowCollective& collective : join->collectives) {
+    for (const CollectivePart& part : collective.parts) joined.insert({part.window, part.work});
   }
-  uint64_t all = 0;
-  for (const WindowKernels& of_window : kernels) all += of_window.size();
-  return all - joined.size();
+  for (const WindowKernels& of_window : kernels) join->kernels += of_window.size();
+  join->alone = join->kernels - joined.size();
 }
 
 }  // namespace
@@ -136,7 +136,7 @@ WindowJoin JoinWindows(absl::Span<const RankWindow> windows) {
   SetWaits(&join);
   if (join.told) AlignClocks(windows, &join);
   SetOrderAndSpread(windows, &join);
-  join.alone = CountAlone(kernels, join);
+  CountAlone(kernels, &join);
   return join;
 }
 

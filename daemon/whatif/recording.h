@@ -70,14 +70,18 @@ enum class PriceIn : uint8_t {
 };
 struct Untraced {
   Recording* recording = nullptr;
-  size_t iteration = 0;  // of rank 0
-  double usual_ns = 0;   // when nothing is recorded
+  size_t iteration = 0;  // in Recording::measured_ns
+  double usual_ns = 0;   // of its slowest rank, when nothing is recorded
 };
-// Takes the same time off each call, so that all replays together last as long as the iterations do
-// when nothing is recorded. Returns that time in ns; 0 where the calls' time does not matter, or
-// where the replays are shorter already.
+// Takes the same time off each call of all ranks, so that all replays together last as long as the
+// iterations do when nothing is recorded. Returns that time in ns; 0 where the calls' time does not
+// matter, or where the replays are shorter already.
 double TakeTracingOff(const std::vector<Untraced>& windows, PriceIn where);
-void TakeOff(double by_ns, PriceIn where, Recording* recording);
+// The same off the calls of `windows`, and off the gaps of `others`, which are their copies: the
+// truth is in between. Where the times do not tell the price, nothing is taken off `windows`, and
+// the usual price of a call and its work off `others`.
+double TakeTracingOff(const std::vector<Untraced>& windows, const std::vector<Untraced>& others);
+std::string TracingInWords(double by_ns);
 
 // The duration of each step, which is that of its slowest rank.
 std::vector<double> Steps(const std::vector<std::vector<double>>& by_rank);

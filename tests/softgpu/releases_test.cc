@@ -216,22 +216,27 @@ TEST(Releases, AnEndOfCuptiDropsEverythingOfEverybody) {
 
 TEST(Releases, ACallThatIsUnderWayHasItsEndAlone) {
   InProcess("clock.mode=real", [] {
+    constexpr auto kDriver = CUPTI_CB_DOMAIN_DRIVER_API;
+    constexpr auto kCall = CUPTI_DRIVER_TRACE_CBID_cuStreamCreate;
     Gpu gpu;
     gpu.Open();
     Recorder& recorder = Recorder::Get();
     recorder.Subscribe();
-    CUPTI_OK(cuptiEnableCallback(1, recorder.handle, CUPTI_CB_DOMAIN_DRIVER_API,
+    CUPTI_OK(cuptiEnableCallback(1, recorder.handle, kDriver,
                                  CUPTI_DRIVER_TRACE_CBID_cuDriverGetVersion));  // calls have ids
-    CU_OK(cuLaunchHostFunc(
-        gpu.stream,
-        [](void*) {
-          cuptiEnableCallback(1, Recorder::Get().handle, CUPTI_CB_DOMAIN_DRIVER_API,
-                              CUPTI_DRIVER_TRACE_CBID_cuStreamSynchronize);
-        },
-        nullptr));
-    CU_OK(cuStreamSynchronize(gpu.stream));
-    ASSERT_EQ(recorder.callbacks.size(), 1u);
-    EXPECT_EQ(recorder.callbacks[0].site, CUPTI_API_EXIT);
+    CUPTI_OK(cuptiEnableCallback(1, recorder.handle, CUPTI_CB_DOMAIN_RESOURCE,
+                                 CUPTI_CBID_RESOURCE_STREAM_CREATED));
+    // The stream is told of within the call that creates it.
+    recorder.also = [&](CUpti_CallbackDomain domain, uint32_t, const void*) {
+      if (domain == kDriver) return;
+      CUPTI_OK(cuptiEnableCallback(1, recorder.handle, kDriver, kCall));
+    };
+    CUstream stream = nullptr;
+    CU_OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    ASSERT_EQ(recorder.callbacks.size(), 2u);
+    EXPECT_EQ(recorder.callbacks[0].cbid, uint32_t{CUPTI_CBID_RESOURCE_STREAM_CREATED});
+    EXPECT_EQ(recorder.callbacks[1].cbid, uint32_t{kCall});
+    EXPECT_EQ(recorder.callbacks[1].site, CUPTI_API_EXIT);
   });
 }
 

@@ -28,6 +28,7 @@
 #include "gtest/gtest.h"
 #include "injection/abi/matcher.h"
 #include "injection/abi/ring.h"
+#include "tests/iterations/synthetic_stream.h"
 
 namespace seqpoint::jobs {
 
@@ -110,6 +111,18 @@ class FakeProcess {
               3'000'000 * new_lengths;
     truth.push_back({sum, gpu_ns_ - begin_gpu_ns, 1e6 * static_cast<double>(sum)});
     new_lengths_.push_back(new_lengths);
+    EndIteration();
+  }
+  // Iteration `index` of a made-up stream, all of whose calls take the same time.
+  void Iterate(const iterations::SyntheticStream& stream, size_t index) {
+    const uint32_t begin = index == 0 ? 0 : stream.iterations[index - 1].end;
+    const int64_t begin_gpu_ns = gpu_ns_;
+    measured_ = 0;
+    for (uint32_t i = begin; i < stream.iterations[index].end; ++i) {
+      const abi::CallRecord& call = stream.calls[i];
+      Call(call, stream.names[call.name_id]);
+    }
+    truth.push_back({stream.iterations[index].length[0], gpu_ns_ - begin_gpu_ns, 0});
     EndIteration();
   }
   // An iteration that does not get to its end.
@@ -298,20 +311,25 @@ class FakeProcess {
   }
 
   void Call(abi::Op op, const std::string& name, int64_t bytes, uint32_t grid = 0) {
+    Call({.op = static_cast<uint8_t>(op),
+          .flags = flags_,
+          .grid_x = grid,
+          .grid_y = 1,
+          .grid_z = 1,
+          .stream = op == abi::Op::kCopyH2D ? copy_stream_ : 0,
+          .bytes = static_cast<uint64_t>(bytes)},
+         name);
+  }
+  // It gets its time and its numbers.
+  void Call(abi::CallRecord call, const std::string& name) {
     api_ns_ += 3000;
     gpu_ns_ += 1;
-    const abi::CallRecord call{.type = static_cast<uint16_t>(abi::DataType::kCall),
-                               .op = static_cast<uint8_t>(op),
-                               .flags = flags_,
-                               .name_id = NameId(name),
-                               .sequence = sequence_++,
-                               .api_ns = api_ns_,
-                               .grid_x = grid,
-                               .grid_y = 1,
-                               .grid_z = 1,
-                               .stream = op == abi::Op::kCopyH2D ? copy_stream_ : 0,
-                               .bytes = static_cast<uint64_t>(bytes),
-                               .correlation_id = ++correlation_};
+    call.type = static_cast<uint16_t>(abi::DataType::kCall);
+    call.name_id = NameId(name);
+    call.sequence = sequence_++;
+    call.api_ns = api_ns_;
+    call.correlation_id = ++correlation_;
+    const auto op = static_cast<abi::Op>(call.op);
     if (level_ == abi::Level::kLearn) {
       abi::DataRecord record;
       record.call = call;
