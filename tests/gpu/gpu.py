@@ -41,7 +41,7 @@ ORDER = """
     a.second_process a.cuda_profiler a.cuda_profiler_teardown a.torch_profiler a.torch_profiler_teardown a.other_users
     a.graph_job a.graph_job_torch a.range a.range_activity a.decode_thread a.graph_range a.first_window a.switch
     a.call_time a.launch a.copy_clock a.sampling a.opcodes a.kernel_ranges a.graph_job_compile
-    b.pace b.gnmt_auto b.transformer_auto b.ds2_auto b.gnmt_adapter d.torch_launches d.torch_graph d.torch_compute
+    d.torch_adapter b.pace b.gnmt_auto b.transformer_auto b.ds2_auto b.gnmt_adapter d.torch_launches d.torch_graph d.torch_compute
     c.gnmt a.exits
     c.roofline c.torch_flops c.ncu d.governor f.gnmt d.soak
 """.split()

@@ -40,8 +40,8 @@ struct IterationParts {
       {&callbacks, &activity, &clock, &contexts, &captures, &token, &features, &handover, writer}};
   StepAccount steps{&state, &features};
   MeasurementWindow window{&state, &borders};
-  WatchSwitch watch{{&state, &window, &steps, &ownership, &callbacks, &activity, &contexts,
-                     &captures, &launch_names, &clock, writer}};
+  WatchSwitch watch{{&state, &window, &steps, &ownership, &callbacks, &activity, &captures,
+                     &launch_names, &clock, writer}};
   MeasurementBorders borders{{&state, &window, &watch, &token, &ownership, &captures, &contexts,
                               &activity, &counters, &clock, writer}};
   Handover handover{{&state, &window, &borders, &watch, &steps, &captures, &activity, &counters,

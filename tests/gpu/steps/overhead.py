@@ -110,6 +110,33 @@ def ladder(machine, job, names=tuple(RUNGS), rounds=10):
                                     "80 % of rounds", "to reach", "met"], "rows": rows}]}
 
 
+def torch_adapter(machine, rounds=3):
+    """Question 27: a training of much Python alone, under us without the adapter, and with it: processes in turns."""
+    machine.need_torch()
+    command = [machine.python, machine.torch_script("adapter.py"), *session.device(machine)]
+    kinds = {"not loaded": None, "without the adapter": session.WITHOUT_ADAPTER, "with it": {}}
+    answers = {name: [] for name in kinds}
+    for index in range(1 if machine.software else rounds):
+        for name, extra in kinds.items():
+            if extra is None:
+                out = machine.run(command, env=machine.environment(cuda=False))
+            else:
+                with session.Session(machine, f"adapter-{index}-{len(extra)}") as watched:
+                    out = watched.train("adapter.py", [], extra=extra)
+            answers[name].append(out.last_json())
+    parts = [one["without"] for one in answers["with it"][0]["blocks"][::2]]
+    rows = [[name, part] + [" ".join(f"{b['ms']:.2f}" for b in one["blocks"] if b["without"] == part) for one in some] +
+            [some[-1]["blocks"][2 * parts.index(part)]["collections"]] for name, some in answers.items() for part in parts]
+    first = {name: statistics.median(one["blocks"][0]["ms"] for one in some) for name, some in answers.items()}
+    return {"question": 27, "raw": answers,
+            "summary": [f"against the process alone: {(first[name] / first['not loaded'] - 1) * 100:+.1f} % {name}"
+                        for name in list(kinds)[1:]] +
+                       [f"{name}: {some[0]['facts']}" for name, some in answers.items()],
+            "tables": [{"columns": ["process", "taken away, one after the other",
+                                    *[f"ms, process {i + 1}" for i in range(len(answers["with it"]))],
+                                    "collections of a block"], "rows": rows}]}
+
+
 def cuda_benchmark(machine, arguments):
     """`./dev bench overhead`: the ladder for CUDA programs, and what the governor lets a run spend."""
     folder = machine.folder("overhead")
@@ -136,4 +163,4 @@ def cuda_governor(machine):
 
 
 STEPS = [(f"torch_{job}", 120, lambda machine, j=job: ladder(machine, j)) for job in ("launches", "compute", "graph")]
-STEPS += [("cuda", 120, cuda_ladder), ("governor", 90, cuda_governor), ("soak", 560, soak)]
+STEPS += [("torch_adapter", 150, torch_adapter), ("cuda", 120, cuda_ladder), ("governor", 90, cuda_governor), ("soak", 560, soak)]

@@ -80,10 +80,15 @@ class Graph(Launches):
         self.graph.replay()
 
 
-def main():
+def pin():
+    """Before any thread is started."""
     cores = sorted(os.sched_getaffinity(0))
-    if len(cores) > 2 * CORES:  # before any thread is started
+    if len(cores) > 2 * CORES:
         os.sched_setaffinity(0, cores[-CORES:])
+
+
+def main():
+    pin()
     options = common.arguments(__doc__, job=("launches", "launches, compute or graph"))
     job = {"launches": Launches, "compute": Compute, "graph": Graph}[options.job](options)
     synchronize = torch.cuda.synchronize if options.device == "cuda" else lambda: None
