@@ -116,7 +116,7 @@ absl::StatusOr<std::vector<Stretch>> ReadImported(Store& store, const jobs::Snap
 // One of our own windows; nothing where it cannot be replayed.
 absl::StatusOr<std::optional<Stretch>> ReadWindow(Store& store, const jobs::Snapshot& snapshot,
                                                   int32_t rank, int64_t number,
-                                                  StoredWindows* windows) {
+                                                  StoredWindows* windows, int64_t* without_calls) {
   const jobs::SnapshotData& job = snapshot.data();
   SEQPOINT_ASSIGN_OR_RETURN(const auto rows,
                             ReadRows(store, job.job_id, rank, number, number + kSettled));
@@ -133,6 +133,7 @@ absl::StatusOr<std::optional<Stretch>> ReadWindow(Store& store, const jobs::Snap
   const int64_t end_ns = next->second.boundary_ns;
   SEQPOINT_ASSIGN_OR_RETURN(const auto trace, windows->Read(job.job_id, rank, number,
                                                             {{row->second.boundary_ns, end_ns}}));
+  *without_calls += trace.calls.empty() && !trace.works.empty() ? 1 : 0;
   std::optional<Stretch> stretch =
       WindowStretch(trace, {windows->begin_ns(), end_ns}, snapshot, number, KeyOf(row->second));
   if (stretch) stretch->pieces = {{rank, number}};
@@ -176,12 +177,13 @@ absl::StatusOr<RecordedRun> ReadRecordedRun(Store& store, const jobs::Snapshot& 
   run.pieces = pieces;
   Pieces imported;
   StoredWindows windows(&store, StoredWindows::Names::kAsRecorded);
-  int64_t left_out = 0;
+  int64_t left_out = 0, without_calls = 0;
   for (const auto& [rank, number] : pieces) {
     if (IsRecordedTrace(number)) imported.emplace_back(rank, number);
     if (number < 0) continue;  // that, or a learn log
     SEQPOINT_RETURN_IF_ERROR(CheckAsked(cancelled));
-    SEQPOINT_ASSIGN_OR_RETURN(auto window, ReadWindow(store, snapshot, rank, number, &windows));
+    SEQPOINT_ASSIGN_OR_RETURN(auto window,
+                              ReadWindow(store, snapshot, rank, number, &windows, &without_calls));
     if (window) {
       run.stretches.push_back(*std::move(window));
     } else {
@@ -205,6 +207,10 @@ absl::StatusOr<RecordedRun> ReadRecordedRun(Store& store, const jobs::Snapshot& 
         : !job.measurable
             ? "its processes have no CUPTI, most often as there is no GPU, so nothing "
               "was traced"
+        : without_calls > 0
+            ? "CUPTI recorded no calls of the CPU in its traced iterations, so nothing tells what "
+              "waits for what: the library came when CUDA had begun; start the program with "
+              "`seqpoint run`"
         : left_out > 0 ? "no traced iteration can be replayed yet; ask again a little later"
                        : "no iteration was traced yet, or the traces were removed as the store "
                          "was full; `seqpoint seqpoints` shows what is measured"));

@@ -119,6 +119,14 @@ std::vector<std::string> Training(const std::string& iterations) {
           "--pad-multiple", "16",          "--max-iterations", iterations};
 }
 
+// CUPTI records no calls where none was wanted when the first context was created.
+TEST_F(Asking, TracesWithoutCallsTellNothing) {
+  ASSERT_TRUE(runs_.Train("mute", Training("300"), "cupti.fail=cuptiActivityEnableDriverApi").ok());
+  const SoftwareRuns::Said said = runs_.Seqpoint({"whatif", "mute", "--apply", "amp"});
+  EXPECT_NE(said.status, 0);
+  EXPECT_THAT(said.text, HasSubstr("CUPTI recorded no calls of the CPU in its traced iterations"));
+}
+
 TEST_F(Asking, AJobThatEndedAndWhatThereIsToGain) {
   ASSERT_TRUE(runs_.Train("job", Training("400"), "").ok());
   ExpectUnderstood("job");
