@@ -1,7 +1,7 @@
 // How soon, how often and how rightly a slow rank is named, what its cost is said to be, and that
 // nobody is named where nobody is slow: whole jobs of real processes on the software GPU.
 //
-//   ranks_benchmark [--parts LIST] [--faults 200] [--even 20] [--seed 1] [--json FILE]
+//   ranks_benchmark [--parts LIST] [--faults 200] [--even 20] [--seed 1] [--speed 4] [--json FILE]
 //
 // Random faults and seeds are others than those that anything was tuned on: --seed chooses them.
 #include <signal.h>
@@ -84,7 +84,7 @@ struct Trial {
   int iterations = 700;
   int first = 100;
   uint64_t seed = 1;
-  double speed_cap = 4;
+  double speed_cap = 1;
 };
 
 RankJobOptions OptionsOf(const Trial& trial, const Fault* fault) {
@@ -153,6 +153,9 @@ Answer Judge(const v1::GetRanksReply& reply, const Fault& fault, int first) {
       answer.cost_high = right->cost().high();
     }
   }
+  if (right != nullptr && answer.reason == v1::SLOW_REASON_UNSPECIFIED) {
+    absl::StrAppend(&answer.text, "; reason ", right->reason_message());
+  }
   if (wrong) {
     answer.outcome = Outcome::kWrong;
   } else if (answer.named >= 0) {
@@ -179,8 +182,8 @@ const char* Word(Outcome outcome) {
 
 class Benchmark {
  public:
-  Benchmark(RankJobs* jobs, FigureTable* table, uint64_t seed)
-      : jobs_(*jobs), table_(*table), seed_(seed) {}
+  Benchmark(RankJobs* jobs, FigureTable* table, uint64_t seed, double speed)
+      : jobs_(*jobs), table_(*table), seed_(seed), speed_(speed) {}
 
   // Every kind and size on every parallelism.
   void Detection() {
@@ -319,7 +322,8 @@ class Benchmark {
     ++jobs_run_;
     return {.name = absl::StrCat("trial", jobs_run_),
             .parallel = parallel,
-            .seed = seed_ * 1000 + static_cast<uint64_t>(jobs_run_)};
+            .seed = seed_ * 1000 + static_cast<uint64_t>(jobs_run_),
+            .speed_cap = speed_};
   }
 
   Answer Ask(const Trial& trial, const Fault& fault) {
@@ -355,6 +359,7 @@ class Benchmark {
   RankJobs& jobs_;
   FigureTable& table_;
   const uint64_t seed_;
+  const double speed_;
   int jobs_run_ = 0;
 };
 
@@ -363,11 +368,15 @@ int Main(int argc, char** argv) {
   std::string parts = "detection,costs,standstills,random,even", json;
   int faults = 200, even = 20;
   uint64_t seed = 1;
+  double speed = 4;
   app.add_option("--parts", parts, "some of detection,costs,standstills,random,even")
       ->capture_default_str();
   app.add_option("--faults", faults, "random faults")->capture_default_str();
   app.add_option("--even", even, "even jobs")->capture_default_str();
   app.add_option("--seed", seed, "of noise, lengths and faults")->capture_default_str();
+  app.add_option("--speed", speed,
+                 "of random faults and costs: virtual time by wall time at most; reasons need time")
+      ->capture_default_str();
   app.add_option("--json", json, "writes the figures to this file, too");
   CLI11_PARSE(app, argc, argv);
   const std::vector<std::string> words = absl::StrSplit(parts, ',');
@@ -376,7 +385,7 @@ int Main(int argc, char** argv) {
   TempFolder folder;
   RankJobs jobs(folder.path());
   FigureTable table;
-  Benchmark benchmark(&jobs, &table, seed);
+  Benchmark benchmark(&jobs, &table, seed, speed);
   if (wanted.contains("detection")) benchmark.Detection();
   if (wanted.contains("costs")) benchmark.Costs();
   if (wanted.contains("standstills")) benchmark.Standstills();
