@@ -786,6 +786,14 @@ class Torch(unittest.TestCase):
         for half in result["raw"]["halves"]:
             self.assertGreater(half["found"], 0)
 
+    def test_what_the_adapter_costs_by_part(self):
+        answer = script("adapter.py")[0]
+        parts = [block["without"] for block in answer["blocks"]]
+        self.assertEqual(parts[0], "nothing")
+        self.assertEqual(parts[::2], parts[1::2])
+        self.assertTrue(all(block["ms"] > 0 for block in answer["blocks"]))
+        self.assertFalse(answer["facts"]["adapter"])
+
     def test_which_cupti_pytorch_has(self):
         answer = script("cupti.py")[0]
         self.assertEqual(answer["mapped_by_import"], answer["cupti"] is not None)
