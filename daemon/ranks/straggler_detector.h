@@ -26,9 +26,10 @@ namespace seqpoint::ranks {
 // (both RankScores), and the iteration's time when it is the longest (LongestScores).
 enum Part : size_t { kExclusive, kOutside, kLongest, kParts };
 struct Evidence {
-  double excess = 0;     // logarithm of time / expected time
-  double deviation = 0;  // 0: not known, and no evidence
-  double weight = 1;     // excess * weight is a share of the rank's work, 1 at most
+  double excess = 0;         // logarithm of time / expected time
+  double deviation = 0;      // 0: not known, and no evidence
+  double weight = 1;         // excess * weight is a share of the rank's work, 1 at most
+  Penalties penalties = {};  // as Score
 };
 using Evidences = std::array<Evidence, kParts>;
 
@@ -57,10 +58,11 @@ struct ExcessMean {
 
 class StragglerDetector {
  public:
+  StragglerDetector() { firsts_.fill(-1); }
+
   enum class Event { kNone, kBecameSlow, kRecovered };
 
-  Event Add(int64_t number, const Evidences& evidence,
-            const std::array<Penalties, kParts>& penalties, double threshold);
+  Event Add(int64_t number, const Evidences& evidence, double threshold);
 
   // The alarm is of no account: it has begun to be slow by too little.
   void Dismiss();
@@ -71,7 +73,7 @@ class StragglerDetector {
   bool steady() const { return slow_ && fall_.quiet(); }
   // The rank is slow since, or it was slow until before, this iteration; after an event.
   int64_t since() const { return since_; }
-  // It was slow in the first iteration that was tested.
+  // It was slow in the first iteration in which this evidence was tested, and maybe before.
   bool from_start() const { return from_start_; }
   const std::array<ExcessMean, kParts>& excess() const { return excess_; }
   // The evidence that showed it.
@@ -82,7 +84,7 @@ class StragglerDetector {
 
   template <typename Archive>
   void Visit(Archive& archive) {
-    archive(first_, rises_, fall_, slow_, from_start_, part_, since_, excess_, recent_,
+    archive(firsts_, rises_, fall_, slow_, from_start_, part_, since_, excess_, recent_,
             recent_count_);
     part_ = std::min<size_t>(part_, kParts - 1);
   }
@@ -99,7 +101,7 @@ class StragglerDetector {
   };
   void Begin(size_t part);
 
-  int64_t first_ = -1;  // iteration that was tested
+  std::array<int64_t, kParts> firsts_;  // iterations that were tested; -1: none yet
   std::array<CusumBank, kParts> rises_;
   CusumBank fall_;
   bool slow_ = false, from_start_ = false;
