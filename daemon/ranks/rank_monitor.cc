@@ -163,7 +163,8 @@ void RankMonitor::Impl::NameSlowRanks(int64_t number) {
   for (auto& [rank, tested] : learned_.tests) {
     if (!tested.test.slow()) continue;
     RankVerdict& verdict = VerdictOf(rank);
-    const auto matters = Matters(EvidenceOf(verdict), tested.test.from_start(), tested.test.part());
+    const auto matters =
+        Matters(EvidenceOf(verdict), tested.test.maybe_before(), tested.test.part());
     if (matters == false) {
       tested.test.Dismiss();
       if (!tested.named || verdict.episodes.empty()) continue;
@@ -184,7 +185,7 @@ void RankMonitor::Impl::Open(RankVerdict& verdict, const Tested& tested, int64_t
     verdict.episodes.erase(verdict.episodes.begin());
   Episode& episode = verdict.episodes.emplace_back();
   episode.first = tested.test.since();
-  episode.from_start = tested.test.from_start();
+  episode.maybe_before = tested.test.maybe_before();
   episode.named = number;
 }
 

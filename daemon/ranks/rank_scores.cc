@@ -20,6 +20,10 @@ constexpr std::array<double, 7> kBinEnds = {0.5, 0.65, 0.75, 0.85, 0.92, 0.97, 0
 // and logarithms beyond this, in bins.
 constexpr double kStallExcess = 0.05;
 constexpr double kStallRatio = 0.5;
+// A distance beyond this many deviations counts as that many, so that a fifth of values that are
+// far off make the deviation larger by two fifths. The standard deviation of normal values is so
+// many times the mean of such distances.
+constexpr double kDistance = 1.5, kOfDistances = 1.353;
 // Other stages of a pipeline whose median one of them does not decide.
 constexpr size_t kStages = 3;
 // A rank without values for so many iterations is gone.
@@ -60,6 +64,7 @@ size_t RankScores::BinOf(double expected, double longest) const {
 std::vector<RankScores::Row> RankScores::Rows(const JoinedIteration& iteration,
                                               const Roles& roles) {
   std::vector<Row> rows;
+  if (!iteration.observed()) return rows;
   double longest = 0;
   for (const RankPart& part : iteration.ranks) {
     const auto work =
@@ -177,8 +182,10 @@ void RankScores::LearnBin(const Row& row, Bin& bin) {
   if (rank.finding == Finding::kSlow) return;
   bin.count = std::min(bin.count + 1, kBinMemory);
   bin.mean += std::clamp(row.ratio, -kStallRatio, kStallRatio) / bin.count;
-  const double limit = bin.count > kBinCount ? kClip * bin.deviation : kStallRatio;
-  bin.deviation += (1.25 * std::min(distance, limit) - bin.deviation) / bin.count;
+  const bool known = bin.count > kBinCount;
+  const double limit = known ? kDistance * bin.deviation : kStallRatio;
+  bin.deviation +=
+      ((known ? kOfDistances : 1.25) * std::min(distance, limit) - bin.deviation) / bin.count;
   bin.deviation = std::max(bin.deviation, 1e-6);  // one part in a million: below any clock's
 }
 

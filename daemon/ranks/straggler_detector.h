@@ -56,10 +56,20 @@ struct ExcessMean {
   }
 };
 
+// The mean of the latest few values.
+struct RecentMean {
+  double count = 0, mean = 0;
+
+  void Add(double value);
+
+  template <typename Archive>
+  void Visit(Archive& archive) {
+    archive(count, mean);
+  }
+};
+
 class StragglerDetector {
  public:
-  StragglerDetector() { firsts_.fill(-1); }
-
   enum class Event { kNone, kBecameSlow, kRecovered };
 
   Event Add(int64_t number, const Evidences& evidence, double threshold);
@@ -73,8 +83,8 @@ class StragglerDetector {
   bool steady() const { return slow_ && fall_.quiet(); }
   // The rank is slow since, or it was slow until before, this iteration; after an event.
   int64_t since() const { return since_; }
-  // It was slow in the first iteration in which this evidence was tested, and maybe before.
-  bool from_start() const { return from_start_; }
+  // Nothing shows that it was ordinary before since().
+  bool maybe_before() const { return maybe_before_; }
   const std::array<ExcessMean, kParts>& excess() const { return excess_; }
   // The evidence that showed it.
   size_t part() const { return part_; }
@@ -84,7 +94,7 @@ class StragglerDetector {
 
   template <typename Archive>
   void Visit(Archive& archive) {
-    archive(firsts_, rises_, fall_, slow_, from_start_, part_, since_, excess_, recent_,
+    archive(before_, rises_, fall_, slow_, maybe_before_, part_, since_, excess_, recent_,
             recent_count_);
     part_ = std::min<size_t>(part_, kParts - 1);
   }
@@ -101,10 +111,10 @@ class StragglerDetector {
   };
   void Begin(size_t part);
 
-  std::array<int64_t, kParts> firsts_;  // iterations that were tested; -1: none yet
+  std::array<RecentMean, kParts> before_;  // excesses that were no evidence
   std::array<CusumBank, kParts> rises_;
   CusumBank fall_;
-  bool slow_ = false, from_start_ = false;
+  bool slow_ = false, maybe_before_ = false;
   size_t part_ = 0;
   int64_t since_ = -1;
   std::array<ExcessMean, kParts> excess_;

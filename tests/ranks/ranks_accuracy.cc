@@ -1,4 +1,5 @@
 // How soon and how surely RankMonitor names a slow rank or link: ranks_accuracy [--seed N]
+// [--even JOBS]
 // [--json OUT] [--quick]. The table of docs/internals/ranks.md.
 //
 // Constants of daemon/ranks were chosen on seeds below 1,000; the default seed is above.
@@ -274,13 +275,15 @@ int Main(int argc, char** argv) {
   uint64_t seed = 100000;
   std::string json;
   bool quick = false;
+  int even = 20;
   app.add_option("--seed", seed, "first seed of the simulated jobs");
   app.add_option("--json", json, "writes the figures to this file");
+  app.add_option("--even", even, "jobs of even ranks, of warm and of new lengths each");
   app.add_flag("--quick", quick, "fewer jobs");
   CLI11_PARSE(app, argc, argv);
   FigureTable figures;
   for (const bool new_lengths : {false, true})
-    PrintFalseAlarms(new_lengths, 20, quick ? 2000 : 10000, seed, figures);
+    PrintFalseAlarms(new_lengths, even, quick ? 2000 : 10000, seed, figures);
   PrintImbalance(quick ? 6 : 12, seed + 1000, figures);
   PrintRandomFaults(quick ? 40 : 200, seed + 2000, figures);
   PrintDelays(quick ? 6 : 20, seed + 3000, figures);
