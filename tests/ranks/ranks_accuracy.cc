@@ -1,6 +1,5 @@
 // How soon and how surely RankMonitor names a slow rank or link: ranks_accuracy [--seed N]
-// [--even JOBS]
-// [--json OUT] [--quick]. The table of docs/internals/ranks.md.
+// [--even JOBS] [--json OUT] [--quick]. The table of docs/internals/ranks.md.
 //
 // Constants of daemon/ranks were chosen on seeds below 1,000; the default seed is above.
 #include <stdio.h>
