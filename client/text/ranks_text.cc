@@ -50,10 +50,10 @@ std::string WithInterval(const v1::Estimate& share) {
                       " to ", FormatRoundedShare(share.high()), ")");
 }
 
-std::string Span(int64_t first, bool from_start, bool ended, int64_t last) {
-  const std::string begin =
-      from_start ? "from the start" : absl::StrCat("since iteration ", FormatCount(first));
-  return ended ? absl::StrCat("iterations ", FormatCount(first), " to ", FormatCount(last)) : begin;
+std::string Span(int64_t first, bool maybe_before, bool ended, int64_t last) {
+  const std::string begin = absl::StrCat(FormatCount(first), maybe_before ? " or before" : "");
+  return ended ? absl::StrCat("iterations ", begin, " to ", FormatCount(last))
+               : absl::StrCat("since iteration ", begin);
 }
 
 std::string MeanTime(bool known, double time_ns) {
@@ -62,7 +62,7 @@ std::string MeanTime(bool known, double time_ns) {
 
 std::string EpisodeText(int32_t rank, const v1::SlowEpisode& episode) {
   std::string text = absl::StrCat(
-      Span(episode.first_iteration(), episode.from_start(), episode.has_last_iteration(),
+      Span(episode.first_iteration(), episode.maybe_before(), episode.has_last_iteration(),
            episode.last_iteration()),
       ". Its own work: ",
       episode.has_excess() ? absl::StrCat(WithInterval(episode.excess()), " longer than expected")

@@ -40,7 +40,7 @@ ranks::Doubt DoubtFrom(const std::string& message) {
 void SetEpisode(const ranks::Episode& from, v1::SlowEpisode* to) {
   to->set_first_iteration(from.first);
   if (from.last >= 0) to->set_last_iteration(from.last);
-  to->set_from_start(from.from_start);
+  to->set_maybe_before(from.maybe_before);
   to->set_named_iteration(from.named);
   *to->mutable_excess() = EstimateOf(from.excess);
   if (from.cost_doubt == ranks::Doubt::kNone) *to->mutable_cost() = EstimateOf(from.cost);
@@ -51,7 +51,7 @@ void SetEpisode(const ranks::Episode& from, v1::SlowEpisode* to) {
 ranks::Episode EpisodeOf(const v1::SlowEpisode& from) {
   return {.first = from.first_iteration(),
           .last = from.has_last_iteration() ? from.last_iteration() : -1,
-          .from_start = from.from_start(),
+          .maybe_before = from.maybe_before(),
           .named = from.named_iteration(),
           .excess = RangeOf(from.excess()),
           .cost = RangeOf(from.cost()),
@@ -129,8 +129,8 @@ std::string Percent(const v1::Estimate& share) {
 }
 
 std::string Since(const v1::SlowEpisode& episode) {
-  return episode.from_start() ? "from the start"
-                              : absl::StrCat("since iteration ", episode.first_iteration());
+  return absl::StrCat("since iteration ", episode.first_iteration(),
+                      episode.maybe_before() ? " or before" : "");
 }
 
 // The rank's last episode goes on.

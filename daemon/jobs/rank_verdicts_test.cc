@@ -57,8 +57,8 @@ TEST(RankVerdicts, TheSummaryHasTheGravestFirst) {
             "expected");
   reply.mutable_ranks(1)->mutable_episodes(0)->clear_excess();
   EXPECT_EQ(SummaryOf(reply), "rank 3 is slow since iteration 412");
-  reply.mutable_ranks(1)->mutable_episodes(0)->set_from_start(true);
-  EXPECT_THAT(SummaryOf(reply), HasSubstr("slow from the start"));
+  reply.mutable_ranks(1)->mutable_episodes(0)->set_maybe_before(true);
+  EXPECT_THAT(SummaryOf(reply), HasSubstr("slow since iteration 412 or before"));
   reply.mutable_ranks(1)->set_course(v1::RANK_COURSE_WAS_SLOW);
   EXPECT_EQ(SummaryOf(reply),
             "transfers from rank 1 to rank 2 take 2.00 times as long (1.90 to 2.10) since "

@@ -22,6 +22,13 @@ bool CusumBank::quiet() const {
   return std::all_of(sums_.begin(), sums_.end(), [](double sum) { return sum <= 0; });
 }
 
+int64_t CusumBank::onset() const {
+  int64_t onset = onsets_[Largest()];
+  for (size_t i = 0; i < kSlopes.size(); ++i)
+    if (sums_[i] > kSuspicion) onset = std::min(onset, onsets_[i]);
+  return onset;
+}
+
 size_t CusumBank::Largest() const {
   return static_cast<size_t>(std::max_element(sums_.begin(), sums_.end()) - sums_.begin());
 }

@@ -56,8 +56,10 @@ class CusumBank {
 
   // The largest CUSUM.
   double evidence() const { return sums_[Largest()]; }
-  // The number of the first value after the last start of the largest CUSUM.
-  int64_t onset() const { return onsets_[Largest()]; }
+  // The number of the first value after the last start of a CUSUM; the earliest of those that hold
+  // more evidence than kSuspicion, or else of the largest. Steep ones start again where noise was
+  // overestimated, which it is while it is not known well.
+  int64_t onset() const;
   // No CUSUM holds evidence: what came so far is from before a rise, if there is one.
   bool quiet() const;
 

@@ -33,8 +33,8 @@ Range Growth(const Range& share) {
   return {growth(share.value), growth(share.low), growth(share.high)};
 }
 
-// Slow from the start: there is no earlier time to compare with. The whole rank is slower where
-// its time outside of collectives grew as its exclusive time did.
+// Maybe slow from the start: there is no earlier time to compare with. The whole rank is slower
+// where its time outside of collectives grew as its exclusive time did.
 void SizeFromStart(const EpisodeEvidence& evidence, Episode& episode) {
   const Range exclusive = Excess(evidence.excess[kExclusive]);
   const Range outside = Excess(evidence.excess[kOutside]);
@@ -50,10 +50,10 @@ void SizeFromStart(const EpisodeEvidence& evidence, Episode& episode) {
 
 }  // namespace
 
-std::optional<bool> Matters(const EpisodeEvidence& evidence, bool from_start, size_t part) {
+std::optional<bool> Matters(const EpisodeEvidence& evidence, bool maybe_before, size_t part) {
   if (!evidence.has_peers || !evidence.equal_lengths || part != kExclusive) return true;
   const double shown = std::expm1(evidence.excess[kExclusive].mean) * evidence.exclusive_share;
-  if (from_start) return evidence.leverage * shown > kMaterial;
+  if (maybe_before) return evidence.leverage * shown > kMaterial;
   if (kLeastLeverage * shown > kMaterial) return true;
   if (evidence.time_count < kFewTimes) return std::nullopt;
   return evidence.cost.high > kMaterial;
@@ -61,7 +61,7 @@ std::optional<bool> Matters(const EpisodeEvidence& evidence, bool from_start, si
 
 void SizeEpisode(const EpisodeEvidence& evidence, Episode& episode) {
   episode.doubt = Doubt::kNone;
-  if (episode.from_start) return SizeFromStart(evidence, episode);
+  if (episode.maybe_before) return SizeFromStart(evidence, episode);
   episode.cost = evidence.cost;
   episode.cost_doubt = evidence.time_count > 0 ? Doubt::kNone : Doubt::kTooFew;
   const ExcessMean& exclusive = evidence.excess[kExclusive];

@@ -28,7 +28,7 @@ struct EpisodeEvidence {
 // Whether an episode costs more than half a percent of the iteration's time. Where lengths are
 // equal and collectives overlap with work, tiny differences between ranks show many times. Nothing:
 // only more iterations tell.
-std::optional<bool> Matters(const EpisodeEvidence& evidence, bool from_start, size_t part);
+std::optional<bool> Matters(const EpisodeEvidence& evidence, bool maybe_before, size_t part);
 
 // Sets excess, cost and their doubts.
 void SizeEpisode(const EpisodeEvidence& evidence, Episode& episode);

@@ -62,9 +62,7 @@ bool LinkDetector::Add(const JoinedIteration& iteration, std::vector<LinkVerdict
     State& state = links_[link];
     state.seen = iteration.number;
     const Evidence evidence = Compare(state, of_link);
-    const auto event = state.test.Add(iteration.number, {evidence},
-                                      {state.noise.penalties(), Penalties(), Penalties()},
-                                      Threshold(links_.size()));
+    const auto event = state.test.Add(iteration.number, {evidence}, Threshold(links_.size()));
     if (state.test.finding() == RankScores::Finding::kOrdinary) Learn(state, of_link);
     changed |= event != StragglerDetector::Event::kNone;
     if (event == StragglerDetector::Event::kBecameSlow)
@@ -87,7 +85,8 @@ Evidence LinkDetector::Compare(State& state, const Parts& parts) {
     expected_ns += part->count * std::exp(baseline->second.mean);
   }
   if (!(seen_ns > 0)) return {};
-  const Evidence evidence = {std::log(seen_ns / expected_ns), state.noise.deviation(), kLinkWeight};
+  const Evidence evidence = {std::log(seen_ns / expected_ns), state.noise.deviation(), kLinkWeight,
+                             state.noise.penalties()};
   state.noise.Add(0, evidence.excess);
   return evidence;
 }

@@ -10,7 +10,10 @@ Score LongestScores::Add(int32_t rank, double ratio) {
   rank_ = rank;
   own_ = std::log(ratio);
   if (again || other_ == kNone) return {.rank = rank};
-  const Score score = {.rank = rank, .excess = own_ - other_, .deviation = noise_.deviation()};
+  const Score score = {.rank = rank,
+                       .excess = own_ - other_,
+                       .deviation = noise_.deviation(),
+                       .penalties = noise_.penalties()};
   noise_.Add(rank, score.excess);
   return score;
 }

@@ -25,8 +25,6 @@ class LongestScores {
   // 0: no score.
   Score Add(int32_t rank, double ratio);
 
-  const Penalties& penalties() const { return noise_.penalties(); }
-
   template <typename Archive>
   void Visit(Archive& archive) {
     archive(rank_, own_, other_, noise_);

@@ -37,12 +37,13 @@ RankEvidence::Iteration RankEvidence::Add(const JoinedIteration& joined) {
     weights[part.rank] = work > 0 ? std::min(1.0, outside / work / kSample) : 0;
   }
   for (const Score& score : exclusive_.Add(joined, roles_))
-    iteration.ranks[score.rank][kExclusive] = {score.excess, score.deviation};
+    iteration.ranks[score.rank][kExclusive] = {score.excess, score.deviation, 1, score.penalties};
   for (const Score& score : outside_.Add(joined, roles_))
-    iteration.ranks[score.rank][kOutside] = {score.excess, score.deviation, weights[score.rank]};
+    iteration.ranks[score.rank][kOutside] = {score.excess, score.deviation, weights[score.rank],
+                                             score.penalties};
   if (iteration.expected_ns > 0 && iteration.second < kFarBehind) {
     const Score score = longest_.Add(iteration.longest, iteration.time_ns / iteration.expected_ns);
-    iteration.ranks[score.rank][kLongest] = {score.excess, score.deviation};
+    iteration.ranks[score.rank][kLongest] = {score.excess, score.deviation, 1, score.penalties};
   }
   return iteration;
 }
@@ -85,10 +86,6 @@ void RankEvidence::LearnTime(const Iteration& iteration, bool slow) {
     leverage_.Add(time, iteration.wait_ns / iteration.expected_ns);
   if (iteration.time_ns > 0)
     time_.Add(iteration.time_ns, iteration.longest_lengths, iteration.lengths, slow);
-}
-
-std::array<Penalties, kParts> RankEvidence::penalties() const {
-  return {exclusive_.penalties(), outside_.penalties(), longest_.penalties()};
 }
 
 }  // namespace seqpoint::ranks

@@ -39,7 +39,6 @@ class RankEvidence {
   // After the tests: `slow` where a rank or link was slow in it.
   void LearnTime(const Iteration& iteration, bool slow);
 
-  std::array<Penalties, kParts> penalties() const;
   const IterationTime& time() const { return time_; }
   double leverage() const { return leverage_.value(); }
   // Iterations that the rank's expected work was learned from.

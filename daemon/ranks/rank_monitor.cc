@@ -15,12 +15,13 @@ namespace seqpoint::ranks {
 namespace {
 
 // Of RankMonitorState::learned.
-constexpr int32_t kVersion = 1;
+constexpr int32_t kVersion = 2;
 // From so many scores on, a rank without an alarm is even.
 constexpr int64_t kEnoughScores = 32;
-// Each of the first iterations is wanted until all ranks have enough scores, and no longer than
-// this.
-constexpr int64_t kLongestLearning = 128;
+// Each of the first iterations is wanted until all ranks have enough scores, and while most of
+// what ranks report is disturbed because their lengths are new; and no longer than this.
+constexpr int64_t kLongestLearning = 1024;
+constexpr double kMostDisturbed = 0.5, kDisturbedMemory = 128;  // share; reports of ranks
 
 }  // namespace
 
@@ -55,10 +56,11 @@ class RankMonitor::Impl {
     RankEvidence evidence;
     std::map<int32_t, Tested> tests;  // by rank
     LinkDetector links;
+    double disturbed = 0;  // recent share of observed reports
 
     template <typename Archive>
     void Visit(Archive& archive) {
-      archive(evidence, tests, links);
+      archive(evidence, tests, links, disturbed);
     }
   };
 
@@ -123,6 +125,7 @@ void RankMonitor::Impl::AddFigures(const JoinedIteration& joined) {
   for (const RankPart& part : joined.ranks) {
     RankVerdict& verdict = VerdictOf(part.rank);
     if (!part.observed()) continue;
+    learned_.disturbed += (part.distorted - learned_.disturbed) / kDisturbedMemory;
     ++verdict.iterations;
     verdict.duration_ns += static_cast<double>(part.duration_ns);
     verdict.exclusive_ns += static_cast<double>(part.exclusive_ns);
@@ -134,12 +137,11 @@ void RankMonitor::Impl::AddFigures(const JoinedIteration& joined) {
 }
 
 void RankMonitor::Impl::TestRanks(int64_t number, const RankEvidence::Iteration& iteration) {
-  const auto penalties = learned_.evidence.penalties();
   const double threshold = Threshold(kParts * verdicts.ranks.size());
   for (const auto& [rank, evidences] : iteration.ranks) {
     Tested& tested = learned_.tests[rank];
     tested.scores += evidences[kExclusive].deviation > 0;
-    const auto event = tested.test.Add(number, evidences, penalties, threshold);
+    const auto event = tested.test.Add(number, evidences, threshold);
     if (event == StragglerDetector::Event::kBecameSlow) {
       tested.time = {};
       tested.named = false;
@@ -161,7 +163,8 @@ void RankMonitor::Impl::NameSlowRanks(int64_t number) {
   for (auto& [rank, tested] : learned_.tests) {
     if (!tested.test.slow()) continue;
     RankVerdict& verdict = VerdictOf(rank);
-    const auto matters = Matters(EvidenceOf(verdict), tested.test.from_start(), tested.test.part());
+    const auto matters =
+        Matters(EvidenceOf(verdict), tested.test.maybe_before(), tested.test.part());
     if (matters == false) {
       tested.test.Dismiss();
       if (!tested.named || verdict.episodes.empty()) continue;
@@ -182,7 +185,7 @@ void RankMonitor::Impl::Open(RankVerdict& verdict, const Tested& tested, int64_t
     verdict.episodes.erase(verdict.episodes.begin());
   Episode& episode = verdict.episodes.emplace_back();
   episode.first = tested.test.since();
-  episode.from_start = tested.test.from_start();
+  episode.maybe_before = tested.test.maybe_before();
   episode.named = number;
 }
 
@@ -250,7 +253,8 @@ bool RankMonitor::Impl::wants_every_iteration() const {
   const auto enough = [](const auto& entry) { return entry.second.scores >= kEnoughScores; };
   const auto& tests = learned_.tests;
   const bool learned = !tests.empty() && std::all_of(tests.begin(), tests.end(), enough);
-  if (!learned && verdicts.observed < kLongestLearning) return true;
+  const bool few = !learned || learned_.disturbed > kMostDisturbed;
+  if (few && verdicts.observed < kLongestLearning) return true;
   return learned_.links.wants_more() || std::any_of(tests.begin(), tests.end(), [](const auto& e) {
            return e.second.test.wants_more();
          });

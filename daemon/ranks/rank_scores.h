@@ -2,8 +2,12 @@
 //
 // The expected work follows from the rank's own lengths (WorkModel) and, because collectives that
 // overlap with work hide a part of it on ranks with shorter lengths, from its share of the longest
-// expected work of all ranks (bins). The excess is the logarithm of work / expected work, less the
-// median of the other ranks': common causes cancel. docs/internals/ranks.md has the formulas.
+// expected work of all ranks (bins). Nothing hides the time outside of collectives: it has no bins.
+// The excess is the logarithm of work / expected work, less the median of the other ranks': common
+// causes cancel. A rank that was disturbed in an iteration has no value in it, so each rank is
+// compared with the latest values that the others had since its own last one. Those of the same
+// iteration are among them, where there are some. A cause that begins on all ranks at once
+// therefore counts once for each, at most. docs/internals/ranks.md has the formulas.
 //
 // Threading: one thread. Ownership: values. Memory: bounded per rank and role.
 #ifndef SEQPOINT_DAEMON_RANKS_RANK_SCORES_H_
@@ -13,6 +17,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <vector>
 
 #include "daemon/ranks/collective_match.h"
@@ -27,6 +32,7 @@ struct Score {
   int32_t rank = 0;
   double excess = 0;     // logarithm of work / expected work, against the peers
   double deviation = 0;  // standard deviation of `excess` while nothing changes; 0: not known yet
+  Penalties penalties = {};  // of excess / deviation, where that is known
 };
 
 class RankScores {
@@ -50,11 +56,10 @@ class RankScores {
   double Expect(int32_t role, const Lengths& lengths) const;
   // How many iterations the model was learned from.
   double Count(int32_t role) const;
-  const Penalties& penalties() const { return noise_.penalties(); }
 
   template <typename Archive>
   void Visit(Archive& archive) {
-    archive(roles_, pending_, levels_, slow_, noise_);
+    archive(roles_, ranks_, noises_);
   }
 
  private:
@@ -68,28 +73,34 @@ class RankScores {
     }
   };
   struct Role {
+    std::vector<WorkSample> first;  // until there are enough for the model
     WorkModel model;
-    std::array<Bin, 8> bins = {};
+    double deviation = 0;          // of one time from the model, relative
+    std::array<Bin, 8> bins = {};  // of exclusive times
 
     template <typename Archive>
     void Visit(Archive& archive) {
-      archive(model, bins);
+      archive(first, model, deviation, bins);
     }
   };
-  struct Pending {
-    int32_t role = 0;
-    WorkSums sums;
+  struct Rank {
+    int32_t role = 0, group = 0;
+    Finding finding = Finding::kOrdinary;
+    WorkSums pending;                    // what the model may learn later
+    double level = 0;                    // recent mean of the excess
+    double ratio = 0;                    // Row::ratio of the last value
+    int64_t number = -1, compared = -1;  // iterations: of that value; of the last one with peers
 
     template <typename Archive>
     void Visit(Archive& archive) {
-      archive(role, sums);
+      archive(role, group, finding, pending, level, ratio, number, compared);
     }
   };
+  static constexpr int32_t kAlone = -1;  // it has no peers
   // One rank in the iteration that is being scored.
   struct Row {
     int32_t rank = 0, role = 0;
-    bool alone = false;  // it has no peers
-    bool slow = false;
+    int32_t group = 0;      // those that it is compared with: its role, or kAlone
     bool compared = false;  // with itself, or with a peer that is not slow
     size_t bin = 0;
     double expected = 0;  // ns
@@ -97,15 +108,21 @@ class RankScores {
     double excess = 0;
   };
   std::vector<Row> Rows(const JoinedIteration& iteration, const Roles& roles);
-  void Compare(std::vector<Row>& rows) const;
+  void Learn(const RankPart& part, double work, double expected, Rank& rank);
+  double ExpectSurely(int32_t role, const Lengths& lengths) const;
+  size_t BinOf(double expected, double longest) const;
+  std::optional<double> Common(int64_t number, const Row& row) const;
+  std::optional<double> CommonOfPeers(const Row& row) const;
+  std::optional<double> CommonOfStages(int64_t number, const Row& row) const;
+  void Compare(int64_t number, std::vector<Row>& rows);
   Score LearnAndScore(const Row& row);
+  void LearnBin(const Row& row, Bin& bin);
 
   Part part_;
-  std::map<int32_t, Role> roles_;       // by their numbers
-  std::map<int32_t, Pending> pending_;  // by rank
-  std::map<int32_t, double> levels_;    // by rank: recent mean of its excess
-  std::vector<int32_t> slow_;           // ranks
-  NoiseEstimate noise_;
+  std::map<int32_t, Role> roles_;  // by their numbers
+  std::map<int32_t, Rank> ranks_;
+  std::map<int32_t, NoiseEstimate> noises_;  // of excesses / their bin's deviation, by group; or of
+                                             // excesses, by role, where there are no bins
 };
 
 }  // namespace seqpoint::ranks

@@ -8,6 +8,7 @@ namespace {
 
 // Iterations that the size of an episode is computed from.
 constexpr double kSizeMemory = 512;
+constexpr double kRecent = 8;
 
 double Tolerance(const Evidence& evidence) {
   return std::max(kTolerance / evidence.weight, kNoiseTolerance * evidence.deviation);
@@ -39,16 +40,14 @@ double ExcessMean::Fall(const Evidence& evidence) const {
 }
 
 StragglerDetector::Event StragglerDetector::Add(int64_t number, const Evidences& evidence,
-                                                const std::array<Penalties, kParts>& penalties,
                                                 double threshold) {
-  if (first_ < 0 && evidence[kExclusive].deviation > 0) first_ = number;
   recent_[recent_count_++ % recent_.size()] = {number, evidence};
   if (slow_) {
     for (size_t i = 0; i < excess_.size(); ++i)
       if (fall_.quiet() || excess_[i].count < kSizeCount) excess_[i].Add(evidence[i]);
     const Evidence& shown = evidence[part_];
     if (!(shown.deviation > 0)) return Event::kNone;
-    fall_.Add(number, (excess_[part_].mean / 2 - shown.excess) / shown.deviation, penalties[part_]);
+    fall_.Add(number, (excess_[part_].mean / 2 - shown.excess) / shown.deviation, shown.penalties);
     if (fall_.evidence() < threshold) return Event::kNone;
     since_ = fall_.onset();
     slow_ = false;
@@ -58,7 +57,8 @@ StragglerDetector::Event StragglerDetector::Add(int64_t number, const Evidences&
   for (size_t i = 0; i < rises_.size(); ++i) {
     if (!(evidence[i].deviation > 0 && evidence[i].weight > 0)) continue;
     const double z = (evidence[i].excess - Tolerance(evidence[i])) / evidence[i].deviation;
-    rises_[i].Add(number, z, penalties[i]);
+    rises_[i].Add(number, z, evidence[i].penalties);
+    if (rises_[i].quiet()) before_[i].Add(evidence[i].excess);
     if (rises_[i].evidence() < threshold) continue;
     Begin(i);
     return Event::kBecameSlow;
@@ -70,12 +70,19 @@ void StragglerDetector::Begin(size_t part) {
   slow_ = true;
   part_ = part;
   since_ = rises_[part].onset();
-  from_start_ = first_ < 0 || since_ <= first_;
   fall_.Reset();
   excess_ = {};
   for (const Value& value : recent_)
     for (size_t i = 0; i < excess_.size(); ++i)
       if (value.number >= since_) excess_[i].Add(value.evidence[i]);
+  const RecentMean& before = before_[part];
+  const double error = kNormal95 * excess_[part].deviation / std::sqrt(std::max(before.count, 1.0));
+  maybe_before_ = before.count == 0 || before.mean + error > excess_[part].mean / 2;
+}
+
+void RecentMean::Add(double value) {
+  count = std::min(count + 1, kRecent);
+  mean += (value - mean) / count;
 }
 
 void StragglerDetector::Dismiss() {

@@ -26,9 +26,10 @@ namespace seqpoint::ranks {
 // (both RankScores), and the iteration's time when it is the longest (LongestScores).
 enum Part : size_t { kExclusive, kOutside, kLongest, kParts };
 struct Evidence {
-  double excess = 0;     // logarithm of time / expected time
-  double deviation = 0;  // 0: not known, and no evidence
-  double weight = 1;     // excess * weight is a share of the rank's work, 1 at most
+  double excess = 0;         // logarithm of time / expected time
+  double deviation = 0;      // 0: not known, and no evidence
+  double weight = 1;         // excess * weight is a share of the rank's work, 1 at most
+  Penalties penalties = {};  // as Score
 };
 using Evidences = std::array<Evidence, kParts>;
 
@@ -55,12 +56,23 @@ struct ExcessMean {
   }
 };
 
+// The mean of the latest few values.
+struct RecentMean {
+  double count = 0, mean = 0;
+
+  void Add(double value);
+
+  template <typename Archive>
+  void Visit(Archive& archive) {
+    archive(count, mean);
+  }
+};
+
 class StragglerDetector {
  public:
   enum class Event { kNone, kBecameSlow, kRecovered };
 
-  Event Add(int64_t number, const Evidences& evidence,
-            const std::array<Penalties, kParts>& penalties, double threshold);
+  Event Add(int64_t number, const Evidences& evidence, double threshold);
 
   // The alarm is of no account: it has begun to be slow by too little.
   void Dismiss();
@@ -71,8 +83,8 @@ class StragglerDetector {
   bool steady() const { return slow_ && fall_.quiet(); }
   // The rank is slow since, or it was slow until before, this iteration; after an event.
   int64_t since() const { return since_; }
-  // It was slow in the first iteration that was tested.
-  bool from_start() const { return from_start_; }
+  // Nothing shows that it was ordinary before since().
+  bool maybe_before() const { return maybe_before_; }
   const std::array<ExcessMean, kParts>& excess() const { return excess_; }
   // The evidence that showed it.
   size_t part() const { return part_; }
@@ -82,7 +94,7 @@ class StragglerDetector {
 
   template <typename Archive>
   void Visit(Archive& archive) {
-    archive(first_, rises_, fall_, slow_, from_start_, part_, since_, excess_, recent_,
+    archive(before_, rises_, fall_, slow_, maybe_before_, part_, since_, excess_, recent_,
             recent_count_);
     part_ = std::min<size_t>(part_, kParts - 1);
   }
@@ -99,10 +111,10 @@ class StragglerDetector {
   };
   void Begin(size_t part);
 
-  int64_t first_ = -1;  // iteration that was tested
+  std::array<RecentMean, kParts> before_;  // excesses that were no evidence
   std::array<CusumBank, kParts> rises_;
   CusumBank fall_;
-  bool slow_ = false, from_start_ = false;
+  bool slow_ = false, maybe_before_ = false;
   size_t part_ = 0;
   int64_t since_ = -1;
   std::array<ExcessMean, kParts> excess_;

@@ -23,7 +23,7 @@ std::string_view DoubtText(Doubt doubt) {
     case Doubt::kNoLengths:
       return "the lengths of the ranks' iterations are not known";
     case Doubt::kNoBaseline:
-      return "it was so from the start, and no earlier iteration shows the difference";
+      return "no earlier iteration shows the difference";
   }
   return "";
 }

@@ -28,7 +28,7 @@ enum class Doubt : uint8_t {
   kHidden,          // collectives overlap with work, which hides how much of it is slow
   kRecordsMissing,  // most collectives of the rank have no match on another rank
   kNoLengths,       // the ranks' lengths are not known
-  kNoBaseline,      // it was so from the start: no earlier iteration shows the difference
+  kNoBaseline,      // no earlier iteration shows the difference
 };
 // "too few iterations were observed so far": follows "not known, because".
 std::string_view DoubtText(Doubt doubt);
@@ -44,10 +44,10 @@ std::string_view CourseText(Course course);
 
 // Iterations in which one rank was slow.
 struct Episode {
-  int64_t first = 0;        // iteration
-  int64_t last = -1;        // -1: it goes on
-  bool from_start = false;  // slow since the first iteration that was observed
-  int64_t named = 0;        // the iteration after which it was found
+  int64_t first = 0;          // iteration
+  int64_t last = -1;          // -1: it goes on
+  bool maybe_before = false;  // nothing shows that it was ordinary before `first`
+  int64_t named = 0;          // the iteration after which it was found
   // How much longer than expected the rank's own work takes, as a share of it. Where collectives
   // overlap with work, as a share of the iteration's time, which may be a little less. Where
   // `doubt` is kHidden, only a part of the work is seen.

@@ -1,9 +1,12 @@
 #include "daemon/ranks/work_model.h"
 
 #include <algorithm>
+#include <cmath>
 #include <vector>
 
 #include "daemon/base/linear_solver.h"
+#include "daemon/base/statistics.h"
+#include "daemon/ranks/cusum_bank.h"
 
 namespace seqpoint::ranks {
 namespace {
@@ -15,6 +18,8 @@ constexpr double kUnit = 1024;
 constexpr double kRidge = 1e-9;
 // So many iterations are remembered; older ones fade.
 constexpr double kModelMemory = 4096;
+// Relative, of one time: few samples lie on a curve by chance.
+constexpr double kLeastDeviation = 0.002;
 
 }  // namespace
 
@@ -53,6 +58,26 @@ void WorkModel::Learn(const WorkSums& sums) {
   sums_.Add(sums);
   // A sixteenth more data moves the fit by less than its error.
   if (sums_.count >= fitted_at_ * 17 / 16 || sums_.count >= kModelMemory / 2) Fit();
+}
+
+double WorkModel::Start(const std::vector<WorkSample>& samples) {
+  constexpr int kTurns = 4;  // each one leaves out what the one before hid
+  std::vector<bool> kept(samples.size(), true);
+  double deviation = 0;
+  for (int turn = 0; turn < kTurns; ++turn) {
+    WorkSums sums;
+    for (size_t i = 0; i < samples.size(); ++i)
+      if (kept[i]) sums.Add(samples[i].lengths, samples[i].time_ns);
+    *this = {};
+    Learn(sums);
+    std::vector<double> distances;
+    for (const WorkSample& sample : samples)
+      distances.push_back(Expect(sample.lengths) / sample.time_ns - 1);
+    deviation = std::max(MedianDeviation(distances, 0), kLeastDeviation);
+    for (size_t i = 0; i < samples.size(); ++i)
+      kept[i] = std::abs(distances[i]) <= kClip * deviation;
+  }
+  return deviation;
 }
 
 // The Cholesky factor of the normal equations, or nothing.

@@ -2,7 +2,7 @@
 //
 // A quadratic in both lengths, by least squares of the relative deviation: the sum of
 // (1 - model / time)² is smallest. An iteration that is much too long (a stall) deviates by 1 at
-// most, so it needs no outlier filter.
+// most. Among few iterations it still matters: Start() leaves out those that stand out.
 //
 // Threading, ownership: values. Units: ns.
 #ifndef SEQPOINT_DAEMON_RANKS_WORK_MODEL_H_
@@ -39,8 +39,21 @@ struct WorkSums {
   }
 };
 
+struct WorkSample {
+  Lengths lengths = {};
+  double time_ns = 0;
+
+  template <typename Archive>
+  void Visit(Archive& archive) {
+    archive(lengths, time_ns);
+  }
+};
+
 class WorkModel {
  public:
+  // Learns the first samples, without those beyond kClip deviations. The relative deviation of one
+  // of the others.
+  double Start(const std::vector<WorkSample>& samples);
   void Learn(const WorkSums& sums);
   // ns; 0 before anything was learned, and where the fit says less than a tenth of the mean.
   double Expect(const Lengths& lengths) const { return Expect(TermsOf(lengths)); }

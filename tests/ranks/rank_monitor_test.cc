@@ -83,7 +83,7 @@ TEST(RankMonitor, ARankThatIsSlowFromTheStartIsNamedByItsPeers) {
   job.Run(300);
   EXPECT_EQ(Named(job.verdicts()), std::set<int32_t>{0});
   const Episode& episode = job.rank(0).episodes.at(0);
-  EXPECT_TRUE(episode.from_start);
+  EXPECT_TRUE(episode.maybe_before);
   EXPECT_NEAR(episode.excess.value, 0.1, 0.02);
   EXPECT_EQ(episode.cost_doubt, Doubt::kNoBaseline);
 }

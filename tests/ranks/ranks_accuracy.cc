@@ -1,5 +1,5 @@
 // How soon and how surely RankMonitor names a slow rank or link: ranks_accuracy [--seed N]
-// [--json OUT] [--quick]. The table of docs/internals/ranks.md.
+// [--even JOBS] [--json OUT] [--quick]. The table of docs/internals/ranks.md.
 //
 // Constants of daemon/ranks were chosen on seeds below 1,000; the default seed is above.
 #include <stdio.h>
@@ -25,15 +25,21 @@ using Bound = FigureTable::Bound;
 // A parallelism, with lengths that each rank has on its own or shares.
 struct Shape {
   Parallel parallel;
-  bool own_lengths;
+  bool own_lengths, new_lengths = false;
 
   std::string name() const {
-    return std::string(Name(parallel)) + (own_lengths ? ", own lengths" : "");
+    return std::string(Name(parallel)) + (own_lengths ? ", own lengths" : "") +
+           (new_lengths ? ", new" : "");
   }
 };
 constexpr Shape kShapes[] = {{Parallel::kData, false},     {Parallel::kData, true},
                              {Parallel::kSharded, false},  {Parallel::kSharded, true},
                              {Parallel::kPipeline, false}, {Parallel::kTensor, false}};
+// While most lengths are new to the ranks.
+constexpr Shape kNewShapes[] = {{Parallel::kData, true, true},
+                                {Parallel::kSharded, true, true},
+                                {Parallel::kPipeline, false, true},
+                                {Parallel::kTensor, false, true}};
 constexpr FaultKind kKinds[] = {FaultKind::kKernels, FaultKind::kOneKernel, FaultKind::kHost,
                                 FaultKind::kLoader, FaultKind::kLink};
 
@@ -41,6 +47,7 @@ JobConfig ConfigOf(const Shape& shape, int32_t ranks, uint64_t seed) {
   JobConfig config;
   config.parallel = shape.parallel;
   config.own_lengths = shape.own_lengths;
+  config.new_lengths = shape.new_lengths;
   config.ranks = ranks;
   config.seed = seed;
   return config;
@@ -111,8 +118,11 @@ void PrintDelays(int jobs, uint64_t seed, FigureTable& figures) {
   printf("\n");
   std::vector<double> all[std::size(kSizes)];
   int missed[std::size(kSizes)] = {}, wrong[std::size(kSizes)] = {};
-  for (const Shape& shape : kShapes)
+  std::vector<Shape> shapes(std::begin(kShapes), std::end(kShapes));
+  shapes.insert(shapes.end(), std::begin(kNewShapes), std::end(kNewShapes));
+  for (const Shape& shape : shapes)
     for (const FaultKind kind : kKinds) {
+      if (shape.new_lengths && kind != FaultKind::kKernels && kind != FaultKind::kLoader) continue;
       printf("%-22s %-10s", shape.name().c_str(), std::string(Name(kind)).c_str());
       for (size_t s = 0; s < std::size(kSizes); ++s) {
         const Delays delays = Measure(shape, kind, kSizes[s], jobs, seed);
@@ -123,6 +133,7 @@ void PrintDelays(int jobs, uint64_t seed, FigureTable& figures) {
                  delays.missed, delays.wrong);
         }
         fflush(stdout);
+        if (shape.new_lengths) continue;  // the targets are for jobs that have warmed up
         all[s].insert(all[s].end(), delays.named.begin(), delays.named.end());
         missed[s] += delays.missed;
         wrong[s] += delays.wrong;
@@ -212,19 +223,22 @@ void PrintRandomFaults(int count, uint64_t seed, FigureTable& figures) {
   figures.Tell("cost of a slow rank: interval holds the truth", 100.0 * covered / costs, "%");
 }
 
-void PrintFalseAlarms(int jobs, int64_t iterations, uint64_t seed, FigureTable& figures) {
+void PrintFalseAlarms(bool new_lengths, int jobs, int64_t iterations, uint64_t seed,
+                      FigureTable& figures) {
   int64_t alarms = 0, observed = 0;
   for (int i = 0; i < jobs; ++i) {
-    const Shape& shape = kShapes[i % 4 == 0 ? 1 : i % 4 == 1 ? 3 : i % 4 + 2];
+    Shape shape = kNewShapes[i % 4];
+    shape.new_lengths = new_lengths;
     MonitoredJob job(ConfigOf(shape, int32_t{2} << (i / 4 % 3), seed + static_cast<uint64_t>(i)));
     job.Run(iterations);
     alarms += job.named();
     observed += job.observed();
   }
+  const std::string lengths = new_lengths ? ", new lengths" : "";
   figures.Compare("false alarms in " + std::to_string(jobs) + " jobs of " +
-                      std::to_string(iterations) + " iterations",
+                      std::to_string(iterations) + " iterations" + lengths,
                   static_cast<double>(alarms), "", Bound::kAtMost, 0);
-  figures.Tell("iterations that were observed",
+  figures.Tell("iterations that were observed" + lengths,
                100.0 * static_cast<double>(observed) / static_cast<double>(jobs * iterations), "%");
 }
 
@@ -260,12 +274,15 @@ int Main(int argc, char** argv) {
   uint64_t seed = 100000;
   std::string json;
   bool quick = false;
+  int even = 20;
   app.add_option("--seed", seed, "first seed of the simulated jobs");
   app.add_option("--json", json, "writes the figures to this file");
+  app.add_option("--even", even, "jobs of even ranks, of warm and of new lengths each");
   app.add_flag("--quick", quick, "fewer jobs");
   CLI11_PARSE(app, argc, argv);
   FigureTable figures;
-  PrintFalseAlarms(20, quick ? 2000 : 10000, seed, figures);
+  for (const bool new_lengths : {false, true})
+    PrintFalseAlarms(new_lengths, even, quick ? 2000 : 10000, seed, figures);
   PrintImbalance(quick ? 6 : 12, seed + 1000, figures);
   PrintRandomFaults(quick ? 40 : 200, seed + 2000, figures);
   PrintDelays(quick ? 6 : 20, seed + 3000, figures);

@@ -11,11 +11,21 @@ constexpr int kLayers = 12, kBuckets = 6, kMicroBatches = 8;
 constexpr double kWorkNs = 50e6;     // forward and backward pass of a batch of mean length
 constexpr double kOptimiser = 0.03;  // of it
 constexpr uint64_t kCommunicator = 0xfeedfacecafe0001;
-constexpr int64_t kMeanLength = 100;
+constexpr double kMeanLength = 100;
+// With new_lengths: lengths of one unit, and iterations in which first times become rarer.
+constexpr double kManyLengths = 4, kWarmUp = 100;
 // Kinds of operations.
 enum : uint32_t { kBigBucket, kSmallBucket, kGather, kScatter, kReduce, kSend, kKinds };
 // What a random number is for, beside the number of the operation.
-enum : uint64_t { kForIteration = 1 << 20, kForWander, kForStall, kForStallSize, kForLength };
+enum : uint64_t {
+  kForIteration = 1 << 20,
+  kForWander,
+  kForStall,
+  kForStallSize,
+  kForLength,
+  kForNew,
+  kForNewSize
+};
 
 uint64_t Hash(uint64_t value) {
   value += 0x9e3779b97f4a7c15;
@@ -24,8 +34,8 @@ uint64_t Hash(uint64_t value) {
   return value ^ value >> 31;
 }
 
-double Cost(int64_t length) {
-  const double x = static_cast<double>(length) / kMeanLength;
+double Cost(double length) {
+  const double x = length / kMeanLength;
   return kWorkNs * (0.2 + 0.65 * x + 0.15 * x * x);
 }
 
@@ -73,18 +83,14 @@ void SimulatedJob::StartIteration() {
   for (size_t r = 0; r < ranks_.size(); ++r) {
     const auto rank = static_cast<int32_t>(r);
     Rank& state = ranks_[r];
-    int32_t drawn_by = config_.own_lengths ? rank : 0;
-    if (config_.lengths_of >= 0) drawn_by = config_.lengths_of;
-    const double drawn = kMeanLength * std::exp(0.4 * Noise(drawn_by, kForLength));
-    const auto length =
-        config_.fixed_lengths ? kMeanLength : std::clamp<int64_t>(std::lround(drawn), 10, 400);
+    const int64_t length = DrawLength(rank);
+    const bool is_new = config_.new_lengths && state.lengths.insert(length).second;
     state.wander = 0.98 * state.wander + 0.2 * config_.wander * Noise(rank, kForWander);
     state.factor =
         state.chip * (1 + state.wander + config_.iteration_noise * Noise(rank, kForIteration));
-    state.cost = Cost(length);
-    state.loader = state.host = state.kernel = 0;
-    if (Uniform(rank, kForStall) < config_.stall_probability)
-      state.loader += state.cost * (0.1 - 0.5 * std::log(1 - Uniform(rank, kForStallSize)));
+    state.cost = Cost(static_cast<double>(length) / (config_.new_lengths ? kManyLengths : 1));
+    state.host = state.kernel = 0;
+    state.loader = state.cost * Delay(rank, is_new);
     for (const Fault& fault : config_.faults) {
       if (fault.rank != rank || iteration_ < fault.first || iteration_ > fault.last) continue;
       const double work = state.cost * (1 + kOptimiser);
@@ -94,9 +100,31 @@ void SimulatedJob::StartIteration() {
       if (fault.kind == FaultKind::kLoader) state.loader += fault.size * Cost(kMeanLength);
     }
     state.start = state.compute;
-    reports_[r] = {.number = iteration_, .rank = rank, .lengths = {length, 0}};
+    reports_[r] = {.number = iteration_, .rank = rank, .lengths = {length, 0}, .distorted = is_new};
     state.compute += state.loader;
   }
+}
+
+int64_t SimulatedJob::DrawLength(int32_t rank) const {
+  int32_t drawn_by = config_.own_lengths ? rank : 0;
+  if (config_.lengths_of >= 0) drawn_by = config_.lengths_of;
+  const double drawn = config_.fixed_lengths
+                           ? kMeanLength
+                           : kMeanLength * std::exp(0.4 * Noise(drawn_by, kForLength));
+  const double unit = config_.new_lengths ? kManyLengths : 1;
+  return std::lround(unit * std::clamp(drawn, 10.0, 400.0));
+}
+
+// Stalls, and what a new length takes longer, as a share of the work.
+double SimulatedJob::Delay(int32_t rank, bool is_new) const {
+  const double early =
+      config_.new_lengths ? std::exp(-static_cast<double>(iteration_) / kWarmUp) : 0;
+  double delay = 0;
+  if (Uniform(rank, kForStall) < config_.stall_probability + 0.05 * early)
+    delay += 0.1 - 0.5 * std::log(1 - Uniform(rank, kForStallSize));
+  if (is_new && Uniform(rank, kForNew) < 0.15 + 0.7 * early)
+    delay += 0.5 * Uniform(rank, kForNewSize);
+  return delay;
 }
 
 // The time of one layer's pass, which is `share` of the iteration's work.

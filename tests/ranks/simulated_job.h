@@ -23,6 +23,7 @@
 
 #include <cstdint>
 #include <limits>
+#include <set>
 #include <string_view>
 #include <vector>
 
@@ -50,6 +51,9 @@ struct JobConfig {
   int32_t ranks = 4;
   bool own_lengths = false;  // each rank draws its own; else all have the same
   bool fixed_lengths = false;
+  // Many lengths: the first iteration of each on a rank is reported as distorted, and is up to half
+  // longer, most of them at first; and stalls are frequent at first.
+  bool new_lengths = false;
   int32_t lengths_of = -1;  // own lengths, but all ranks have those that this one would draw
   uint64_t seed = 1;
   std::vector<Fault> faults;
@@ -76,11 +80,14 @@ class SimulatedJob {
     double start = 0, compute = 0, communication = 0;  // when the stream is free
     double chip = 1, wander = 0, offset = 0;           // of its GPU
     double cost = 0, factor = 1;                       // of this iteration
+    std::set<int64_t> lengths;                         // that it had; with new_lengths
     double loader = 0, host = 0, kernel = 0;           // faults of this iteration, ns
   };
   double Noise(int32_t rank, uint64_t what) const;  // standard normal
   double Uniform(int32_t rank, uint64_t what) const;
   void StartIteration();
+  int64_t DrawLength(int32_t rank) const;
+  double Delay(int32_t rank, bool is_new) const;
   double Layer(size_t rank, int layer, double share);
   double Transfer(double ns, int32_t from = -1);
   void Record(size_t rank, uint32_t kind, uint32_t sequence, double start, double end,
