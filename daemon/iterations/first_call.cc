@@ -1,6 +1,8 @@
 #include "daemon/iterations/first_call.h"
 
+#include <algorithm>
 #include <map>
+#include <utility>
 #include <vector>
 
 #include "injection/abi/matcher.h"
@@ -37,10 +39,10 @@ class Lead {
   }
   // How many there are from the iteration's first event to the end of the boundary's group.
   size_t size() const { return end_ - begin_; }
-  // The call of which so many are left.
-  std::optional<size_t> Left(size_t count) const {
+  // The call of which so many are left, and the last of them.
+  std::optional<std::pair<size_t, size_t>> Left(size_t count) const {
     if (count == 0 || count > end_) return std::nullopt;
-    return calls_[end_ - count];
+    return std::pair(calls_[end_ - count], calls_[end_ - 1]);
   }
 
  private:
@@ -60,14 +62,22 @@ std::optional<size_t> FirstCall(absl::Span<const abi::CallRecord> calls, const N
   const abi::Matcher boundary = Alike(rule.boundary), clock = Alike(rule.clock);
   std::optional<Lead> first;
   std::map<size_t, size_t> sizes;  // of later iterations: how many have so many
+  size_t later = 0;
+  uint64_t step_ns = 0, longest_ns = 0;  // of later iterations
   Lead open;
   for (size_t i = 0; i < calls.size(); ++i) {
     if ((rule.watched_ops >> (calls[i].op & 31) & 1) == 0) continue;
     const abi::MatchEvent event = ToMatchEvent(calls[i], names);
     const uint32_t flags = matcher.OnEvent(event);
     if ((flags & abi::kMatchedStep) != 0) {
-      if (first) ++sizes[open.size()];
-      if (!first) first = std::move(open);
+      if (first) {
+        ++sizes[open.size()];
+        ++later;
+        longest_ns = std::max(longest_ns, calls[i].api_ns - std::min(calls[i].api_ns, step_ns));
+      } else {
+        first = std::move(open);
+      }
+      step_ns = calls[i].api_ns;
       open = {};
     }
     open.Add(i, flags, boundary.Begins(event) || clock.Begins(event));
@@ -76,8 +86,13 @@ std::optional<size_t> FirstCall(absl::Span<const abi::CallRecord> calls, const N
   for (const auto& [size, count] : sizes) {
     if (count > most) usual = size, most = count;
   }
-  if (most == 0 || usual == first->size()) return std::nullopt;
-  return first->Left(usual);
+  if (2 * most <= later || usual == first->size()) return std::nullopt;
+  const auto left = first->Left(usual);
+  // An iteration's own calls do not come earlier than a whole iteration takes.
+  if (!left || calls[left->second].api_ns - calls[left->first].api_ns > longest_ns) {
+    return std::nullopt;
+  }
+  return left->first;
 }
 
 }  // namespace seqpoint::iterations

@@ -24,8 +24,9 @@ namespace seqpoint::iterations {
 
 // Index of the first iteration's first call: a matcher that is given the calls from there on, and
 // Matcher::ExpectBegin, begins the first iteration as it does the others. Nothing where the rule
-// tells it, where fewer than two iterations are complete, and for rules that count calls. `calls`:
-// of a process, from its start.
+// tells it, where fewer than two iterations are complete, where most of the later ones do not
+// agree, where what would be the first call came earlier than a whole iteration takes, and for
+// rules that count calls. `calls`: of a process, from its start.
 std::optional<size_t> FirstCall(absl::Span<const abi::CallRecord> calls, const NameTable& names,
                                 const abi::Rule& rule);
 

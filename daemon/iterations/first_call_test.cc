@@ -12,7 +12,7 @@ namespace {
 using abi::Op;
 
 // c: copy to the device; r: copy back; m: memset; f, b, o: launches of the forward pass, of the
-// backward pass and of the optimiser; F, S: a framework's forward pass and step.
+// backward pass and of the optimiser; F, S: a framework's forward pass and step; _: a second.
 class FirstCallTest : public ::testing::Test {
  protected:
   FirstCallTest() {
@@ -20,12 +20,19 @@ class FirstCallTest : public ::testing::Test {
   }
   std::optional<size_t> Of(const std::string& text, const abi::Rule& rule) {
     std::vector<abi::CallRecord> calls;
+    uint64_t ns = 0;
     for (const char letter : text) {
       if (letter == ' ') continue;
+      if (letter == '_') {
+        ns += 1'000'000'000;
+        continue;
+      }
       abi::CallRecord call = {};
       call.sequence = calls.size();
+      call.api_ns = ns += 1000;
       call.op = static_cast<uint8_t>(OpOf(letter));
-      if (call.op == static_cast<uint8_t>(Op::kLaunch)) call.name_id = static_cast<uint32_t>(letter);
+      if (call.op == static_cast<uint8_t>(Op::kLaunch))
+        call.name_id = static_cast<uint32_t>(letter);
       calls.push_back(call);
     }
     return FirstCall(calls, names_, rule);
@@ -104,6 +111,16 @@ TEST_F(FirstCallTest, TheUsualGroupDecides) {
 TEST_F(FirstCallTest, AClockBeforeTheFirstBoundaryIsFound) {
   EXPECT_EQ(Of("cccc cc F fb S cc F fb S cc F fb S cc", FrameworkRule()), 4u);
   EXPECT_EQ(Of("cc F fb S cc F fb S cc F fb S cc", FrameworkRule()), 0u);
+}
+
+TEST_F(FirstCallTest, WhatCameLongBeforeIsNotTaken) {
+  // The first batch is one copy, others are two.
+  EXPECT_EQ(Of("cccc _ c F fb S cc F fb S cc F fb S cc", FrameworkRule()), std::nullopt);
+  EXPECT_EQ(Of("cccc _ cc F fb S cc F fb S cc F fb S cc", FrameworkRule()), 4u);
+}
+
+TEST_F(FirstCallTest, WhereLaterIterationsDifferNothingIsSaid) {
+  EXPECT_EQ(Of("cccccc fbo ccfbo cccfbo c", GroupRule()), std::nullopt);
 }
 
 TEST_F(FirstCallTest, RulesThatCountCallsAreLeftAlone) {

@@ -1,5 +1,7 @@
 #include "injection/cupti/activity.h"
 
+#include <utility>
+
 #include "injection/cupti/callback_ids.h"
 #include "injection/cupti/current_context.h"
 
@@ -35,7 +37,7 @@ bool Activity::Init() {
   parts_.decoder->Begin();
   // Calls leave records, whenever they are asked for, only where some were wanted when the first
   // context was created (docs/measurements/2026-11-27-h200.md). This one is rare.
-  if (parts_.cupti->ActivityEnableDriverApi != nullptr) {
+  if (parts_.cupti->ActivityEnableDriverApi != nullptr && !parts_.cupti->Has(kHangsAfterKernels)) {
     parts_.cupti->ActivityEnableDriverApi(CUPTI_DRIVER_TRACE_CBID_cuProfilerStart, 1);
   }
   // The thread ids of records become those of the system.
@@ -232,6 +234,15 @@ bool Activity::IsStarved(uint64_t awaited) {
   checked_awaited_ = awaited;
   checked_records_ = records;
   return starved_checks_ >= kStarvedChecks;
+}
+
+void Activity::SayThatGraphsTellNoTimes() {
+  if (records(kKindGraph) || !ready() || std::exchange(said_no_graphs_, true)) return;
+  parts_.features->Report(
+      abi::Feature::kActivity, abi::FeatureState::kIgnored, 0,
+      "iterations are timed by CUDA graphs, which are not recorded as a whole any more in this "
+      "process: nothing was recorded for a while, and CUPTI may crash on graphs of that time; "
+      "start the program again to have the times");
 }
 
 void Activity::GiveUp() {

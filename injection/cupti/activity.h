@@ -60,9 +60,11 @@ class Activity {
   bool ready() const { return ready_.load(std::memory_order_relaxed); }
 
   // CUDA graphs may be there already. A graph that was instantiated before the kind was on crashes
-  // CUPTI at its launch (docs/measurements/2026-11-27-h200.md), so the kind stays off for good: such
-  // graphs appear as their kernels.
+  // CUPTI 13.0.1 at its launch (docs/measurements/2026-11-27-h200.md); no other was tried. So the
+  // kind stays off for good: such graphs appear as their kernels.
   void ExpectEarlyGraphs() { Forbid(kKindGraph); }
+  // The rule's clock is a graph launch: says once that there are no times, where that is so.
+  void SayThatGraphsTellNoTimes();
   // CUPTI is ours again, after another tool had it, and may have ended it: the buffers are
   // registered again, and no kind is on. What that tool left is handed to it first.
   // `clock_claimed`: see Clock::Claim.
@@ -108,6 +110,7 @@ class Activity {
   std::atomic<uint32_t> allowed_{~0u};          // kinds
   std::atomic<bool> clock_was_changed_{false};  // by another tool, at some time
   std::atomic<bool> ready_{false};
+  bool said_no_graphs_ = false;
   uint32_t sessions_ = 0;  // times that kinds were enabled after none was
   std::atomic<uint64_t> flushes_{0};
   // At the last Check, or the last one after a flush.

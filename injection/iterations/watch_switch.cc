@@ -46,16 +46,22 @@ void WatchSwitch::Apply(bool may_wait) {
   abi::WindowEvent window = {};
   window.begin_ns = parts_.clock->NowNs();
   uint32_t kinds = 0;
+  bool timed_by_graphs = false;
   {
     LockGuard lock(&parts_.state->lock);
     applied_kinds_ = WantedKinds();
     kinds = parts_.window->kind() == Measurement::Kind::kTrace ? TraceKinds() : applied_kinds_;
     window.iteration = parts_.state->matcher.iteration();
     window.level = static_cast<uint8_t>(parts_.state->level);
+    timed_by_graphs = applied_kinds_ != 0 && parts_.state->has_rule() &&
+                      KindOfClock(parts_.state->matcher.rule()) == kKindGraph;
   }
   parts_.callbacks->EnableOps(parts_.state->watched.load(std::memory_order_relaxed));
   // Waiting for the GPU would break a capture that is under way.
-  if (!parts_.activity->SetKinds(kinds, may_wait && !parts_.captures->MayBeUnderWay())) return;
+  const bool changed =
+      parts_.activity->SetKinds(kinds, may_wait && !parts_.captures->MayBeUnderWay());
+  if (timed_by_graphs) parts_.activity->SayThatGraphsTellNoTimes();
+  if (!changed) return;
   window.end_ns = parts_.clock->NowNs();
   window.stopped_ns = may_wait ? window.end_ns - window.begin_ns : 0;
   parts_.ring->WriteEvent(abi::EventType::kWindow, &window, sizeof(window));

@@ -394,13 +394,14 @@ TEST_F(ReleaseTest, AToolThatEndsCuptiAndRecordsIsLeftAlone) {
 // No kind is on while the level is *paused*, which ends a session of CUPTI's.
 class PauseTest : public ReleaseTest {
  protected:
-  void PauseAndTrace(const std::vector<std::string>& more) {
-    abi::Control paused = MarkControl(CopyRule(1));
+  void PauseAndTrace(const std::vector<std::string>& more, const abi::Rule& rule = CopyRule(1)) {
+    abi::Control paused = MarkControl(rule);
     paused.level = static_cast<uint8_t>(abi::Level::kPaused);
-    SendAfterCalls(MarkControl(CopyRule(1)));
+    SendAfterCalls(MarkControl(rule));
     daemon_.When([](const PuppetProcess& p) { return p.boundaries.size() > 100; },
                  [paused](PuppetProcess& p) { p.Send(paused); });
-    const abi::Control traced = TraceControl();
+    abi::Control traced = TraceControl();
+    traced.rule = rule;
     daemon_.When(
         [](const PuppetProcess& p) {
           return p.rules.back().level == static_cast<uint8_t>(abi::Level::kPaused);
@@ -427,6 +428,14 @@ TEST_F(PauseTest, IdsOfGraphLaunchesAreUnknownAfterwards) {
 TEST_F(PauseTest, GraphsThatWereMadeInItAreTracedByTheirKernels) {
   extra_["SWGPU_CUPTI_VERSION"] = "130401";  // whose ids of graph launches are right
   PauseAndTrace({"recapture=5"});
+  EXPECT_FALSE(AnyMessage("are timed by CUDA graphs"));
+}
+
+TEST_F(PauseTest, IterationsThatGraphsTimeHaveNoTimesAndThatIsSaid) {
+  abi::Rule rule = CopyRule(1);
+  rule.clock = {.op = static_cast<uint8_t>(abi::Op::kGraphLaunch)};
+  PauseAndTrace({}, rule);
+  EXPECT_TRUE(AnyMessage("are timed by CUDA graphs"));
 }
 
 TEST_F(ReleaseTest, NothingIsTracedWhereAKindIsRefused) {
