@@ -56,8 +56,8 @@ TEST(Job, TheProgramsSetUpIsNoPartOfTheFirstIteration) {
   ASSERT_EQ(store.iterations.size(), 100u) << job.Describe(true).rule().DebugString();
   const IterationRow& first = store.iterations.begin()->second;
   EXPECT_EQ(LengthOf(job, first), process.truth[0].length);
-  EXPECT_NEAR(static_cast<double>(first.duration_ns),
-              static_cast<double>(process.truth[0].time_ns), 1000);
+  EXPECT_NEAR(static_cast<double>(first.duration_ns), static_cast<double>(process.truth[0].time_ns),
+              1000);
 }
 
 TEST(Job, ALoopThatChangesIsLearnedAnew) {

@@ -107,7 +107,7 @@ class Learning {
   bool first_call_known_ = false;      // FindFirstCall was done
   uint32_t boundary_thread_ = 0;       // of the last boundary
   std::optional<uint64_t> last_call_;  // its sequence number
-  uint64_t iterations_ = 0;  // whole ones of our matcher
+  uint64_t iterations_ = 0;            // whole ones of our matcher
   abi::Matcher matcher_;
   google::protobuf::RepeatedPtrField<MatchedEvent> ours_;  // of our matcher, job numbers
   LearningState state_;  // its events are of the library's matcher, with its numbers

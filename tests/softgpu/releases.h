@@ -32,9 +32,9 @@ inline bool HangsInDisable(uint64_t version, uint64_t times) {
 // 13.1 Update 1. The notes do not say which ids; here they are those of the graph launch before.
 inline bool MixUpGraphLaunches(uint64_t version) { return version < 130101; }
 
-// A graph that was instantiated while whole-graph records were off crashes CUPTI when it is launched
-// while they are on: seen with 130001 (docs/measurements/2026-11-27-h200.md). No release is known to
-// be without it.
+// A graph that was instantiated while whole-graph records were off crashes CUPTI when it is
+// launched while they are on: seen with 130001 (docs/measurements/2026-11-27-h200.md). No release
+// is known to be without it.
 inline bool CrashOnEarlyGraphs(uint64_t /*version*/) { return true; }
 
 // Records of single calls (cuptiActivityEnableDriverApi) come only where one was wanted when the

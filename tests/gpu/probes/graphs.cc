@@ -103,8 +103,8 @@ void CUPTIAPI NoteGraphLaunch(void* ids, CUpti_CallbackDomain, CUpti_CallbackId,
 
 // SETTING, an index, each in a process of its own: a graph that is instantiated in the process'
 // first window of traced iterations, and one that is instantiated between two windows, launched in
-// windows of several kinds. Each on and off of the kinds may count as a session, after the first of which ids of graph
-// launches were wrong before CUDA 13.1 Update 1 (release notes).
+// windows of several kinds. Each on and off of the kinds may count as a session, after the first of
+// which ids of graph launches were wrong before CUDA 13.1 Update 1 (release notes).
 void LateGraphs(Json* out) {
   constexpr int kNodes = 20, kWindows = 4, kLaunches = 5;
   struct Setting {
