@@ -61,8 +61,7 @@ std::optional<size_t> FirstCall(absl::Span<const abi::CallRecord> calls, const N
   abi::Matcher matcher(rule);
   const abi::Matcher boundary = Alike(rule.boundary), clock = Alike(rule.clock);
   std::optional<Lead> first;
-  std::map<size_t, size_t> sizes;  // of later iterations: how many have so many
-  size_t later = 0;
+  std::map<size_t, size_t> sizes;        // of later iterations: how many have so many
   uint64_t step_ns = 0, longest_ns = 0;  // of later iterations
   Lead open;
   for (size_t i = 0; i < calls.size(); ++i) {
@@ -72,7 +71,6 @@ std::optional<size_t> FirstCall(absl::Span<const abi::CallRecord> calls, const N
     if ((flags & abi::kMatchedStep) != 0) {
       if (first) {
         ++sizes[open.size()];
-        ++later;
         longest_ns = std::max(longest_ns, calls[i].api_ns - std::min(calls[i].api_ns, step_ns));
       } else {
         first = std::move(open);
@@ -82,8 +80,9 @@ std::optional<size_t> FirstCall(absl::Span<const abi::CallRecord> calls, const N
     }
     open.Add(i, flags, boundary.Begins(event) || clock.Begins(event));
   }
-  size_t usual = 0, most = 0;
+  size_t usual = 0, most = 0, later = 0;
   for (const auto& [size, count] : sizes) {
+    later += count;
     if (count > most) usual = size, most = count;
   }
   if (2 * most <= later || usual == first->size()) return std::nullopt;

@@ -128,27 +128,24 @@ void Learning::SetRule(const abi::Rule& rule) {
   has_rule_ = true;
   first_call_known_ = false;
   state_.clear_library_events();  // events of an earlier rule
-  matcher_.SetRule(rule, static_cast<uint64_t>(state_.first_number()), /*inside=*/false);
-  SegmentFrom(0);
+  SegmentAll(rule, std::nullopt);
 }
 
-void Learning::SegmentFrom(size_t first) {
+void Learning::SegmentAll(const abi::Rule& rule, std::optional<size_t> first) {
   iterations_ = 0;
   ours_.Clear();
   hole_ = false;
   last_call_.reset();
-  for (size_t i = first; i < calls_.size(); ++i) Segment(calls_[i]);
+  matcher_.SetRule(rule, static_cast<uint64_t>(state_.first_number()), /*inside=*/false);
+  if (first) matcher_.ExpectBegin();
+  for (size_t i = first.value_or(0); i < calls_.size(); ++i) Segment(calls_[i]);
 }
 
-// What belongs to the program's set-up is known once later iterations are.
+// Later iterations tell which calls belong to the program's set-up.
 void Learning::FindFirstCall() {
   if (std::exchange(first_call_known_, true) || calls_.empty() || calls_[0].sequence != 0) return;
   const std::optional<size_t> first = iterations::FirstCall(calls_, names_, matcher_.rule());
-  if (!first) return;
-  matcher_.SetRule(abi::Rule(matcher_.rule()), static_cast<uint64_t>(state_.first_number()),
-                   /*inside=*/false);
-  matcher_.ExpectBegin();
-  SegmentFrom(*first);
+  if (first) SegmentAll(matcher_.rule(), first);
 }
 
 // The events the library would have sent for this call.

@@ -93,7 +93,8 @@ class Learning {
 
  private:
   void Segment(const abi::CallRecord& call);
-  void SegmentFrom(size_t first);
+  // All calls so far; `first`: as iterations::FirstCall says.
+  void SegmentAll(const abi::Rule& rule, std::optional<size_t> first);
   void FindFirstCall();
 
   iterations::IterationLearner learner_;

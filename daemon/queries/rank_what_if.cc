@@ -49,7 +49,7 @@ Estimate SavedShareOf(const std::vector<Replayed>& replayed, double confidence) 
   return {share, share - half, share + half};
 }
 
-// Of two equally likely ones.
+// Two answers are equally likely: the one in the middle, whose interval holds both.
 Estimate MeetHalfway(const Estimate& one, const Estimate& other) {
   const double more = (other.value - one.value) / 2, wider = std::abs(more);
   return {one.value + more, one.low + more - wider, one.high + more + wider};

@@ -114,7 +114,7 @@ void RankScores::Learn(const RankPart& part, double work, double expected, Rank&
   role.first.clear();
 }
 
-// What a rank shares with others: the median of their ratios.
+// A rank shares the median of the others' ratios with them.
 std::optional<double> RankScores::Common(int64_t number, const Row& row) const {
   return row.group == kAlone ? CommonOfStages(number, row) : CommonOfPeers(row);
 }

@@ -8,6 +8,7 @@ namespace {
 
 // Iterations that the size of an episode is computed from.
 constexpr double kSizeMemory = 512;
+// Values of RecentMean: a few, so that an older level of the rank is forgotten.
 constexpr double kRecent = 8;
 
 double Tolerance(const Evidence& evidence) {

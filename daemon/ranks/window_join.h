@@ -85,7 +85,7 @@ struct WindowJoin {
   uint64_t alone = 0;                   // of these, that no other rank's window has: left out
   std::vector<std::string> mismatches;  // in words
 
-  // What a rank waits in a kernel that is left out passes for the time of a transfer. With more of
+  // The wait of a rank in a kernel that is left out passes for the time of a transfer. With more of
   // them than lost records explain, 1 in 20, the windows tell neither.
   bool TooManyAlone() const { return alone * 20 > kernels; }
 };

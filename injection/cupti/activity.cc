@@ -36,7 +36,7 @@ bool MostLackTimes(const ActivityDecoder::Seen& before, const ActivityDecoder::S
 bool Activity::Init() {
   parts_.decoder->Begin();
   // Calls leave records, whenever they are asked for, only where some were wanted when the first
-  // context was created (docs/measurements/2026-11-27-h200.md). This one is rare.
+  // context was created (docs/measurements/2026-11-27-h200-2.md). This one is rare.
   if (parts_.cupti->ActivityEnableDriverApi != nullptr && !parts_.cupti->Has(kHangsAfterKernels)) {
     parts_.cupti->ActivityEnableDriverApi(CUPTI_DRIVER_TRACE_CBID_cuProfilerStart, 1);
   }
@@ -121,12 +121,9 @@ bool Activity::SetKinds(uint32_t kinds, bool synchronize) {
   kinds &= allowed();
   if (on == 0 && kinds != 0 && sessions_++ > 0) {
     BeginAnotherSession();
-    kinds &= allowed();
   }
-  if ((kinds & ~on & kKindGraph) != 0 && parts_.contexts->any()) {
-    ExpectEarlyGraphs();
-    kinds &= allowed();
-  }
+  if ((kinds & ~on & kKindGraph) != 0 && parts_.contexts->any()) ExpectEarlyGraphs();
+  kinds &= allowed();
   if (kinds == on) return false;
   InsideScope inside;
   const RelaxedCaptures relaxed(parts_.driver, parts_.captures->MayBeUnderWay());

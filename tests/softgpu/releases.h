@@ -38,8 +38,8 @@ inline bool MixUpGraphLaunches(uint64_t version) { return version < 130101; }
 inline bool CrashOnEarlyGraphs(uint64_t /*version*/) { return true; }
 
 // Records of single calls (cuptiActivityEnableDriverApi) come only where one was wanted when the
-// first context was created: seen with 130001 (docs/measurements/2026-11-27-h200.md). No release is
-// known to be without that.
+// first context was created: seen with 130001 (docs/measurements/2026-11-27-h200-2.md). No release
+// is known to be without that.
 inline bool NeedACallBeforeTheContext(uint64_t /*version*/) { return true; }
 
 // Functions of the first and of the second activity API exclude each other, and cuptiSubscribe_v2

@@ -1,5 +1,5 @@
-// What tracing costs is taken off the iterations that several ranks traced together: computed jobs
-// whose calls take longer while they are traced.
+// The price of tracing is taken off the iterations that several ranks traced together: computed
+// jobs whose calls take longer while they are traced.
 #include <gtest/gtest.h>
 
 #include <deque>
