@@ -17,6 +17,8 @@ namespace {
 
 // The store writes within milliseconds, unless its disk is full or stuck.
 constexpr absl::Duration kStoreTimeout = absl::Seconds(5);
+// A program waits to be started, or to end, meanwhile.
+constexpr absl::Duration kBriefTimeout = absl::Seconds(1);
 constexpr size_t kMostTags = 32;
 
 absl::Status NotYet(const jobs::Job& job, const char* what, const char* why) {
@@ -60,6 +62,15 @@ absl::Status StoreCannotWrite(const DaemonParts& parts)
       parts.committer.error().empty() ? "" : absl::StrCat(" (", parts.committer.error(), ")")));
 }
 
+// A daemon that is killed from now on knows of the change when it is back. Where the store cannot
+// be written the job goes on with it all the same, and GetDaemon tells.
+int64_t IdOnceStored(const DaemonParts& parts, const jobs::Job& job)
+    ABSL_EXCLUSIVE_LOCKS_REQUIRED(parts.registry.mutex()) {
+  const int64_t id = job.row().job_id;
+  if (parts.committer.error().empty()) parts.committer.AwaitNext(kBriefTimeout);
+  return id;
+}
+
 // The job is again what it was. `former_name`: empty where it was not renamed. The next batch
 // writes over the one that is on its way to the store.
 absl::Status UndoUpdate(const DaemonParts& parts, int64_t id, const std::string& former_name,
@@ -101,7 +112,7 @@ absl::StatusOr<int64_t> Prepare(const DaemonParts& parts, const v1::PrepareJobRe
   const SharedJob job = found != nullptr ? found : parts.registry.Add(row);
   SEQPOINT_RETURN_IF_ERROR(job->MayGoOn());
   SEQPOINT_RETURN_IF_ERROR(SetUp(request, now_ns, *job));
-  return job->row().job_id;
+  return IdOnceStored(parts, *job);
 }
 
 absl::StatusOr<int64_t> ChangeHorizon(const DaemonParts& parts,
@@ -109,7 +120,7 @@ absl::StatusOr<int64_t> ChangeHorizon(const DaemonParts& parts,
   absl::MutexLock lock(&parts.registry.mutex());
   SEQPOINT_ASSIGN_OR_RETURN(const auto job, parts.registry.Find(request.job()));
   SEQPOINT_RETURN_IF_ERROR(job->SetHorizon(request.horizon()));
-  return job->row().job_id;
+  return IdOnceStored(parts, *job);
 }
 
 absl::StatusOr<int64_t> ControlJob(const DaemonParts& parts, const v1::ControlRequest& request) {
@@ -131,7 +142,7 @@ absl::StatusOr<int64_t> ControlJob(const DaemonParts& parts, const v1::ControlRe
   } else if (const absl::Status status = job.Control(request); !status.ok()) {
     return status;
   }
-  return job.row().job_id;
+  return IdOnceStored(parts, job);
 }
 
 absl::StatusOr<v1::DeleteJobReply> Delete(const DaemonParts& parts,

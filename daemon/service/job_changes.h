@@ -13,7 +13,8 @@
 
 namespace seqpoint::service {
 
-// The changed jobs' ids are returned; errors are those that proto/seqpoint/v1 specifies.
+// The changed jobs' ids are returned, once the store has the change, or after a second where it
+// cannot be written; errors are those that proto/seqpoint/v1 specifies.
 
 // A refused request leaves nothing behind.
 absl::StatusOr<int64_t> Prepare(const DaemonParts& parts, const v1::PrepareJobRequest& request)

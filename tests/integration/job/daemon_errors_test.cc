@@ -184,13 +184,18 @@ TEST_F(DaemonErrorTest, OneThatIsStartedRightAfterAKillServes) {
 
 TEST_F(DaemonErrorTest, OneThatWasRestartedLearnsHowTheProgramEnded) {
   StartDaemon();
-  const fs::path go = folder_.path() / "go";
+  {
+    Api api(directory_ / "api.sock");  // `run` starts none of its own beside it
+    ASSERT_TRUE(api.Call(&v1::Profiler::Stub::GetDaemon, v1::GetDaemonRequest())) << api.error();
+  }
+  const fs::path prepared = folder_.path() / "prepared", go = folder_.path() / "go";
   const pid_t run = Spawn({"/usr/bin/env", "SEQPOINT_DIR=" + directory_.string(),
                            (bin_ / "seqpoint").string(), "run", "--job", "j", "--", "sh", "-c",
-                           "while ! test -e " + go.string() + "; do sleep 0.1; done; exit 3"},
+                           "touch " + prepared.string() + "; while ! test -e " + go.string() +
+                               "; do sleep 0.1; done; exit 3"},
                           folder_.path() / "run.log");
-  while (Job().id().empty()) std::this_thread::sleep_for(milliseconds(50));
-  Kill();
+  while (!fs::exists(prepared)) std::this_thread::sleep_for(milliseconds(5));
+  Kill();  // at once: what `run` asked for is stored by now
   std::this_thread::sleep_for(milliseconds(6000));  // the client tries in vain in between
   StartDaemon();
   while (Job().id().empty()) std::this_thread::sleep_for(milliseconds(50));
