@@ -8,7 +8,8 @@
 namespace seqpoint::ranks {
 namespace {
 
-constexpr double kTimeCount = 16;  // iterations
+// Times before the fit is used: two for each of its terms.
+constexpr size_t kTimeCount = 2 * WorkSums::kTerms;
 // Ratios before their spread is known.
 constexpr double kSpreadCount = 8;
 // Standard deviation of the loss that the shape of the fit causes, relative: on simulated jobs the
@@ -48,45 +49,57 @@ void TimeRatio::Add(double time, double expected, double deviation) {
 
 double TimeRatio::Error() const { return spread / std::sqrt(std::max(count, 1.0)); }
 
-void IterationTime::Add(double time_ns, const Lengths& longest, const std::vector<Lengths>& ranks,
-                        bool slow) {
+void IterationTime::AddLengths(const Lengths& longest, const std::vector<Lengths>& ranks) {
   ++iterations_;
+  ranks_ = ranks.size();
   const bool known = std::all_of(ranks.begin(), ranks.end(), [](const Lengths& lengths) {
     return lengths[0] > 0 || lengths[1] > 0;
   });
-  const double expected = Expect(longest);
-  if (known && !ranks.empty()) {
-    ++known_;
-    const LengthTerms of_longest = TermsOf(longest);
-    LengthTerms mean = {};
-    for (const Lengths& lengths : ranks) {
-      const LengthTerms terms = TermsOf(lengths);
-      for (size_t i = 0; i < terms.size(); ++i)
-        mean[i] += terms[i] / static_cast<double>(ranks.size());
-    }
-    for (size_t i = 0; i < mean.size(); ++i) {
-      longest_[i] += of_longest[i];
-      mean_[i] += mean[i];
-    }
-    if (expected > 0) losses_.Add(1 - model_.Expect(mean) / expected);
+  if (!known || ranks.empty()) return;
+  ++known_;
+  const LengthTerms of_longest = TermsOf(longest);
+  LengthTerms mean = {};
+  for (const Lengths& lengths : ranks) {
+    const LengthTerms terms = TermsOf(lengths);
+    for (size_t i = 0; i < terms.size(); ++i)
+      mean[i] += terms[i] / static_cast<double>(ranks.size());
   }
-  ranks_ = ranks.size();
-  if (slow) return;
+  for (size_t i = 0; i < mean.size(); ++i) {
+    longest_[i] += of_longest[i];
+    mean_[i] += mean[i];
+  }
+  const double expected = Expect(longest);
+  if (expected > 0) losses_.Add(1 - model_.Expect(mean) / expected);
+}
+
+void IterationTime::Learn(double time_ns, const Lengths& lengths) {
+  if (model_.count() == 0) {
+    first_.push_back({lengths, time_ns});
+    if (first_.size() < kTimeCount) return;
+    model_.Start(first_);
+    first_.clear();
+    return;
+  }
+  const double expected = model_.Expect(lengths);
   if (expected > 0) {
     noise_.Add(0, time_ns / expected);
-    ordinary_.Add(time_ns, expected, noise_.deviation());
-  }
-  if (expected > 0 && noise_.deviation() > 0) {
-    const double limit = kClip * noise_.deviation();  // a stall is none of the lengths' doing
+    // A stall is none of the lengths' doing.
+    const double limit = noise_.deviation() > 0 ? kClip * noise_.deviation() : 1;
     time_ns = std::clamp(time_ns, expected * (1 - limit), expected * (1 + limit));
   }
   WorkSums sums;
-  sums.Add(longest, time_ns);
+  sums.Add(lengths, time_ns);
   model_.Learn(sums);
 }
 
+void IterationTime::AddOrdinary(double time_ns, double expected_ns) {
+  ordinary_.Add(time_ns, expected_ns, noise_.deviation());
+}
+
+// 0 where the fit is less sure than one time is: the lengths are unlike those it has learned from.
 double IterationTime::Expect(const Lengths& longest) const {
-  return model_.count() >= kTimeCount ? model_.Expect(longest) : 0;
+  const double expected = model_.Expect(longest);
+  return model_.Variance(TermsOf(longest)) < expected * expected ? expected : 0;
 }
 
 Range IterationTime::ExcessShare(const TimeRatio& iterations) const {
@@ -102,7 +115,7 @@ Range IterationTime::ExcessShare(const TimeRatio& iterations) const {
 Imbalance IterationTime::imbalance() const {
   Imbalance result = {.doubt = Doubt::kTooFew, .iterations = known_};
   if (known_ * 2 < iterations_) result.doubt = Doubt::kNoLengths;
-  if (known_ * 2 < iterations_ || losses_.count < kTimeCount) return result;
+  if (known_ * 2 < iterations_ || !(noise_.deviation() > 0)) return result;
   LengthTerms mean = mean_, longest = longest_, difference;
   for (double& term : mean) term /= static_cast<double>(known_);
   for (double& term : longest) term /= static_cast<double>(known_);
@@ -118,6 +131,8 @@ Imbalance IterationTime::imbalance() const {
   const double fit = std::sqrt(model_.Variance(difference)) * noise_.deviation() / time_ns;
   const double error = kNormal95 * std::hypot(std::sqrt(losses_.Variance() / losses_.count), fit,
                                               kShapeError * loss);
+  // Neither more than nothing nor nearly nothing: the fit says little of some lengths.
+  if (error > std::max(loss, kFound)) return result;
   result.doubt = Doubt::kNone;
   result.loss = {loss, std::max(loss - error, 0.0), loss + error};
   result.found = result.loss.low > kFound;

@@ -1,13 +1,14 @@
 // IterationTime: what the job's iterations take at equal lengths, what a slow rank adds to that,
 // and what is lost because lengths differ over ranks.
 //
-// An iteration takes as long as the rank with the longest lengths needs: its time is fitted on
-// those (WorkModel), from iterations in which no rank and no link was slow.
+// An iteration takes as long as the rank with the longest lengths needs. What a rank needs is
+// fitted on its lengths (WorkModel), from iterations in which no rank and no link was slow.
 //
 // Threading, ownership: values. Units: ns, shares of the run's time.
 #ifndef SEQPOINT_DAEMON_RANKS_ITERATION_TIME_H_
 #define SEQPOINT_DAEMON_RANKS_ITERATION_TIME_H_
 
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -40,29 +41,34 @@ struct TimeRatio {
 class IterationTime {
  public:
   // `ranks`: the lengths of all ranks; `longest`: those of the rank that is expected to work
-  // longest. `slow`: a rank or link is slow, or under suspicion.
-  void Add(double time_ns, const Lengths& longest, const std::vector<Lengths>& ranks, bool slow);
+  // longest.
+  void AddLengths(const Lengths& longest, const std::vector<Lengths>& ranks);
+  // A rank that was not slow, nor under suspicion, needed this time for its lengths.
+  void Learn(double time_ns, const Lengths& lengths);
+  // The time of an iteration in which no rank and no link was slow, or under suspicion.
+  void AddOrdinary(double time_ns, double expected_ns);
 
   // 0: not known yet.
   double Expect(const Lengths& longest) const;
-  // Standard deviation of one iteration's time / expected time; 0: not known.
+  // Standard deviation of one rank's time / expected time; 0: not known.
   double deviation() const { return noise_.deviation(); }
   // By how much longer iterations are than ordinary ones, as a share of their time.
   Range ExcessShare(const TimeRatio& iterations) const;
   // All ranks have equal lengths in each iteration.
-  bool equal_lengths() const { return losses_.count > 0 && losses_.Mean() < kEqual; }
+  bool equal_lengths() const { return losses_.count > 0 && std::abs(losses_.Mean()) < kEqual; }
 
   Imbalance imbalance() const;
 
   template <typename Archive>
   void Visit(Archive& archive) {
-    archive(model_, noise_, ordinary_, longest_, mean_, iterations_, known_, ranks_, losses_.count,
-            losses_.sum, losses_.squares);
+    archive(first_, model_, noise_, ordinary_, longest_, mean_, iterations_, known_, ranks_,
+            losses_.count, losses_.sum, losses_.squares);
   }
 
  private:
   static constexpr double kEqual = 0.001;  // share of the time
 
+  std::vector<WorkSample> first_;  // until there are enough for the model
   WorkModel model_;
   TimeRatio ordinary_;                    // of iterations that the model learned
   NoiseEstimate noise_;                   // of time / expected time

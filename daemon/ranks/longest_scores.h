@@ -3,16 +3,17 @@
 //
 // Where collectives overlap with work and each rank has its own lengths, this is what shows that
 // the hidden part of a rank's work is slow: the iteration is longer than its lengths explain
-// whenever this rank is the longest by far, and not when another one is. The excess is the
-// logarithm of time / expected time, less that of the last iteration in which another rank was the
-// longest: common causes cancel. A rank that is the longest several times in a row is scored once,
-// so that a common cause that begins counts once, too.
+// whenever the others wait for this rank, and not when they wait for another one. The excess is the
+// logarithm of time / expected time, less the median of the other ranks' latest ones: common causes
+// cancel. It is scored when half of the others have newer ones than at the rank's last score, so
+// that a common cause that begins counts once.
 //
 // Threading, ownership: values.
 #ifndef SEQPOINT_DAEMON_RANKS_LONGEST_SCORES_H_
 #define SEQPOINT_DAEMON_RANKS_LONGEST_SCORES_H_
 
 #include <cstdint>
+#include <map>
 
 #include "daemon/ranks/noise_estimate.h"
 #include "daemon/ranks/rank_scores.h"
@@ -21,20 +22,30 @@ namespace seqpoint::ranks {
 
 class LongestScores {
  public:
-  // `rank`: the longest of an iteration that took `ratio` times as long as expected. A deviation of
-  // 0: no score.
+  // `rank`: the others waited for it alone, and it took `ratio` times as long as expected. A
+  // deviation of 0: no score.
   Score Add(int32_t rank, double ratio);
+  // There are scores.
+  bool known() const { return noise_.deviation() > 0; }
 
   template <typename Archive>
   void Visit(Archive& archive) {
-    archive(rank_, own_, other_, noise_);
+    archive(latest_, added_, noise_);
   }
 
  private:
-  static constexpr double kNone = 1e9;
+  struct Latest {
+    double ratio = 0;            // logarithm
+    int64_t at = 0, scored = 0;  // counts of added_
 
-  int32_t rank_ = -1;               // the longest of the last iteration
-  double own_ = 0, other_ = kNone;  // logarithms: its last one, and the last one of another rank
+    template <typename Archive>
+    void Visit(Archive& archive) {
+      archive(ratio, at, scored);
+    }
+  };
+
+  std::map<int32_t, Latest> latest_;  // by rank
+  int64_t added_ = 0;
   NoiseEstimate noise_;
 };
 

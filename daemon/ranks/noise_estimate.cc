@@ -14,6 +14,9 @@ namespace {
 constexpr double kStalls = 0.005;
 // Estimates are renewed after so many values, and a sixteenth more than there are.
 constexpr uint64_t kRefresh = 16;
+// Differences from which on it can be told how alike neighbours are: of 12 the estimate is wrong by
+// its whole range in one of six cases.
+constexpr size_t kCorrelated = 64;
 
 double RobustDeviation(const std::vector<double>& values) { return MedianDeviation(values, 0); }
 
@@ -34,28 +37,25 @@ void NoiseEstimate::Add(int32_t rank, double value) {
   constexpr double kNone = std::numeric_limits<double>::max();
   const auto [at, is_new] = last_.try_emplace(rank, kNone, kNone);
   auto& [one_before, two_before] = at->second;
-  if (two_before != kNone) {
-    window_.resize(std::min<size_t>(added_ + 1, kWindow));
-    squares_.resize(window_.size());
-    window_[added_ % kWindow] = (value - one_before) / std::sqrt(2.0);
-    squares_[added_ % kWindow] = (value - two_before) / std::sqrt(2.0);
-    ++added_;
-    if (added_ % kRefresh == 0) Refresh();
-  }
+  if (one_before != kNone) near_.Add((value - one_before) / std::sqrt(2.0));
+  if (two_before != kNone) far_.Add((value - two_before) / std::sqrt(2.0));
+  if (one_before != kNone && near_.added % kRefresh == 0) Refresh();
   two_before = one_before;
   one_before = value;
 }
 
 void NoiseEstimate::Refresh() {
-  const double near = RobustDeviation(window_), far = RobustDeviation(squares_);
+  const double near = RobustDeviation(near_.values), far = RobustDeviation(far_.values);
   if (!(near > 0)) return;
   // The correlation of neighbours, if it falls geometrically (AR(1)): far² / near² = 1 + r. What a
   // sample of this size shows by chance is no correlation.
-  const double chance = 3 / std::sqrt(static_cast<double>(window_.size()));
-  const double r = std::clamp(far * far / (near * near) - 1 - chance, 0.0, 0.9);
+  const double chance = 3 / std::sqrt(static_cast<double>(far_.values.size()));
+  const bool enough = far_.values.size() >= kCorrelated;
+  const double r = enough ? std::clamp(far * far / (near * near) - 1 - chance, 0.0, 0.9) : 0;
   // near² = (1 - r) variance; sums of correlated values vary by (1 + r) / (1 - r) more.
   deviation_ = near / (1 - r) * std::sqrt(1 + r);
-  for (size_t i = 0; i < kSlopes.size(); ++i) penalties_[i] = Penalty(kSlopes[i], window_, near);
+  for (size_t i = 0; i < kSlopes.size(); ++i)
+    penalties_[i] = Penalty(kSlopes[i], near_.values, near);
 }
 
 }  // namespace seqpoint::ranks

@@ -32,18 +32,31 @@ class NoiseEstimate {
 
   template <typename Archive>
   void Visit(Archive& archive) {
-    archive(last_, window_, squares_, added_, deviation_, penalties_);
+    archive(last_, near_, far_, deviation_, penalties_);
   }
 
   static constexpr size_t kWindow = 512;
 
  private:
+  // The newest kWindow values.
+  struct Window {
+    std::vector<double> values;
+    uint64_t added = 0;
+
+    void Add(double value) {
+      if (values.size() < kWindow) values.push_back(0);
+      values[added++ % kWindow] = value;
+    }
+    template <typename Archive>
+    void Visit(Archive& archive) {
+      archive(values, added);
+    }
+  };
   void Refresh();
 
   std::map<int32_t, std::pair<double, double>> last_;  // of each rank, the last two values
-  std::vector<double> window_;                         // differences / sqrt(2), the newest kWindow
-  std::vector<double> squares_;                        // the same of values that are two apart
-  uint64_t added_ = 0;
+  Window near_;                                        // differences / sqrt(2) of neighbours
+  Window far_;                                         // and of values that are two apart
   double deviation_ = 0;
   Penalties penalties_ = {};
 };

@@ -1,5 +1,9 @@
 // RankEvidence: everything about an iteration that speaks for or against a rank.
 //
+// Where collectives were observed, the rank that hardly waited in them is the one that the others
+// waited for: its time is its own work, whatever happened on the others. Where they were not, it is
+// the rank whose lengths are the longest by far, if nothing disturbed any rank.
+//
 // Threading: one thread. Ownership: values. Units: ns.
 #ifndef SEQPOINT_DAEMON_RANKS_RANK_EVIDENCE_H_
 #define SEQPOINT_DAEMON_RANKS_RANK_EVIDENCE_H_
@@ -7,6 +11,7 @@
 #include <array>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <vector>
 
 #include "daemon/ranks/collective_match.h"
@@ -21,21 +26,27 @@ namespace seqpoint::ranks {
 
 class RankEvidence {
  public:
+  // The time that one rank needed for its lengths, without waiting for others.
+  struct OwnTime {
+    int32_t rank = 0;
+    Lengths lengths = {};
+    double time_ns = 0;
+    bool alone = true;  // for sure: no other one needed nearly as long
+  };
   // One iteration as the ranks together saw it.
   struct Iteration {
     std::map<int32_t, Evidences> ranks;
     double time_ns = 0;      // mean of the ranks' durations; 0: not known
     double expected_ns = 0;  // 0: not known
     double wait_ns = 0;      // mean of the ranks'; 0 where collectives are not known
-    int32_t longest = -1;    // rank that is expected to work longest
-    double second = 1;       // expected work of the next one, as a share of it
     std::vector<Lengths> lengths;
-    Lengths longest_lengths = {};
+    Lengths longest_lengths = {};  // of the rank that is expected to work longest
+    std::optional<OwnTime> own;
   };
   Iteration Add(const JoinedIteration& joined);
 
-  // As RankScores.
-  void Settle(int32_t rank, RankScores::Finding finding);
+  // As RankScores. `factor`: of the work of a slow rank, by how much it is longer.
+  void Settle(int32_t rank, RankScores::Finding finding, double factor);
   // After the tests: `slow` where a rank or link was slow in it.
   void LearnTime(const Iteration& iteration, bool slow);
 
@@ -43,22 +54,28 @@ class RankEvidence {
   double leverage() const { return leverage_.value(); }
   // Iterations that the rank's expected work was learned from.
   double Count(int32_t rank) const { return exclusive_.Count(roles_.RoleOf(rank)); }
+  // Ranks have lengths of their own, and too little is known of iterations that wait for one rank.
+  bool wants_more() const { return !time_.equal_lengths() && !longest_.known(); }
   bool HasPeers(int32_t rank) const { return roles_.HasPeers(rank); }
 
   template <typename Archive>
   void Visit(Archive& archive) {
-    archive(roles_, exclusive_, outside_, longest_, time_, leverage_);
+    archive(roles_, exclusive_, outside_, longest_, time_, leverage_, slow_);
   }
 
  private:
   double Work(const RankPart& part) const;
+  std::vector<double> Works(const JoinedIteration& joined) const;
   void Summarize(const JoinedIteration& joined, Iteration& iteration) const;
+  void SumUp(const JoinedIteration& joined, const Lengths& longest, Iteration& iteration) const;
+  void ScoreOwnTime(Iteration& iteration);
 
   Roles roles_;
   RankScores exclusive_{RankScores::Part::kExclusive}, outside_{RankScores::Part::kOutside};
   LongestScores longest_;
   IterationTime time_;
   Leverage leverage_;
+  std::map<int32_t, double> slow_;  // factors
 };
 
 }  // namespace seqpoint::ranks

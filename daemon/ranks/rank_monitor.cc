@@ -15,11 +15,11 @@ namespace seqpoint::ranks {
 namespace {
 
 // Of RankMonitorState::learned.
-constexpr int32_t kVersion = 2;
+constexpr int32_t kVersion = 3;
 // From so many scores on, a rank without an alarm is even.
 constexpr int64_t kEnoughScores = 32;
-// Each of the first iterations is wanted until all ranks have enough scores, and while most of
-// what ranks report is disturbed because their lengths are new; and no longer than this.
+// Each of the first iterations is wanted until there are enough scores, and while most of what
+// ranks report is disturbed because their lengths are new; and no longer than this.
 constexpr int64_t kLongestLearning = 1024;
 constexpr double kMostDisturbed = 0.5, kDisturbedMemory = 128;  // share; reports of ranks
 
@@ -148,7 +148,8 @@ void RankMonitor::Impl::TestRanks(int64_t number, const RankEvidence::Iteration&
     }
     if (event == StragglerDetector::Event::kRecovered)
       Close(VerdictOf(rank), tested, tested.test.since() - 1);
-    learned_.evidence.Settle(rank, tested.test.finding());
+    learned_.evidence.Settle(rank, tested.test.finding(),
+                             tested.test.excess()[tested.test.part()].Factor().value);
   }
 }
 
@@ -253,7 +254,8 @@ bool RankMonitor::Impl::wants_every_iteration() const {
   const auto enough = [](const auto& entry) { return entry.second.scores >= kEnoughScores; };
   const auto& tests = learned_.tests;
   const bool learned = !tests.empty() && std::all_of(tests.begin(), tests.end(), enough);
-  const bool few = !learned || learned_.disturbed > kMostDisturbed;
+  const bool few =
+      !learned || learned_.disturbed > kMostDisturbed || learned_.evidence.wants_more();
   if (few && verdicts.observed < kLongestLearning) return true;
   return learned_.links.wants_more() || std::any_of(tests.begin(), tests.end(), [](const auto& e) {
            return e.second.test.wants_more();

@@ -100,7 +100,8 @@ RankScores::Finding StragglerDetector::finding() const {
 
 bool StragglerDetector::wants_more() const {
   if (slow_) return fall_.evidence() > kSuspicion || excess_[part_].count < kSizeCount;
-  return std::max(rises_[kExclusive].evidence(), rises_[kOutside].evidence()) > kSuspicion;
+  return std::any_of(rises_.begin(), rises_.end(),
+                     [](const CusumBank& rise) { return rise.evidence() > kSuspicion; });
 }
 
 }  // namespace seqpoint::ranks

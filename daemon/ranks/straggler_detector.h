@@ -89,7 +89,7 @@ class StragglerDetector {
   // The evidence that showed it.
   size_t part() const { return part_; }
   // More observed iterations would tell soon: something may have begun or ended, or its size is not
-  // known. LongestScores need no observation.
+  // known.
   bool wants_more() const;
 
   template <typename Archive>

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "boost/math/special_functions/beta.hpp"
 #include "daemon/base/statistics.h"
 #include "daemon/ranks/window_compare.h"
 
@@ -90,6 +91,17 @@ double EarlierErrorOf(const std::vector<const RankProfile*>& earlier, double con
          std::sqrt(count) / median_ns;
 }
 
+// Where lengths differ, most of a slow rank's cost is in the iterations in which it has the
+// longest, and few windows may hold none of those. The cost of an iteration is between nothing and
+// the rank's excess, so at most as uncertain as the share of a yes-or-no question of as many
+// answers (Clopper and Pearson).
+std::pair<double, double> ShareBounds(double share, double count, double confidence) {
+  using boost::math::ibeta_inv;
+  const double yes = share * count, no = count - yes, tail = (1 - confidence) / 2;
+  return {yes > 0 ? ibeta_inv(yes, no + 1, tail) : 0,
+          no > 0 ? ibeta_inv(yes + 1, no, 1 - tail) : 1};
+}
+
 }  // namespace
 
 Estimate CostShare(const RankQuestion& question, double confidence) {
@@ -98,7 +110,7 @@ Estimate CostShare(const RankQuestion& question, double confidence) {
   const KernelReference reference(comparisons.rank);
   const bool equal = !question.peers.empty() && !reference.Varies();
   std::vector<std::pair<double, double>> costs;  // and the iteration's time, nanoseconds
-  double cost_sum = 0, time_sum = 0, wait_sum = 0;
+  double cost_sum = 0, excess_sum = 0, time_sum = 0, wait_sum = 0;
   for (const IterationProfiles& iteration : question.iterations) {
     const auto compared = std::find_if(
         comparisons.rank.begin(), comparisons.rank.end(),
@@ -115,6 +127,7 @@ Estimate CostShare(const RankQuestion& question, double confidence) {
     const double wait_ns = WaitForNs(iteration, question.rank, equal);
     costs.emplace_back(std::clamp(excess_ns, 0.0, wait_ns), iteration_ns);
     cost_sum += costs.back().first;
+    excess_sum += std::max(excess_ns, 0.0);
     time_sum += iteration_ns;
     wait_sum += wait_ns;
   }
@@ -132,7 +145,13 @@ Estimate CostShare(const RankQuestion& question, double confidence) {
       StudentQuantile(confidence, count - 1) * spread,
       NormalQuantile(confidence) * kMethodError * share,
       question.peers.empty() ? EarlierErrorOf(comparisons.rank[0].reference, confidence) : 0);
-  return {share, std::max(share - half, 0.0), std::min(share + half, 1.0)};
+  Estimate cost = {share, std::max(share - half, 0.0), std::min(share + half, 1.0)};
+  if (!question.peers.empty() && !equal && excess_sum > 0) {
+    const auto [low, high] = ShareBounds(cost_sum / excess_sum, count, confidence);
+    cost.low = std::min(cost.low, low * excess_sum / time_sum);
+    cost.high = std::max(cost.high, high * excess_sum / time_sum);
+  }
+  return cost;
 }
 
 }  // namespace seqpoint::ranks

@@ -88,6 +88,24 @@ TEST(WindowCostTest, LongerSequencesAreNotTheRanks) {
   ExpectTrue(CostsOf(slow, even, {0, 2, 3}, lengths), "lengths", 0.15);
 }
 
+// Three windows, in none of which the slow rank has the longest sequences: it costs nothing there.
+TEST(WindowCostTest, FewWindowsOfUnequalLengthsTellLittle) {
+  std::vector<std::vector<int64_t>> lengths;
+  std::vector<Programs> slow, even;
+  for (int64_t i = 0; i <= 3; ++i) {
+    lengths.push_back({140 + i, 70 + 5 * i, 100 + 3 * i, 95});
+    slow.emplace_back();
+    even.emplace_back();
+    for (const int64_t length : lengths.back())
+      even.back().push_back(DataParallel({.length = length}));
+    slow.back() = even.back();
+    slow.back()[1] = DataParallel({.factor = 1.2, .length = lengths.back()[1]});
+  }
+  const Costs costs = CostsOf(slow, even, {0, 2, 3}, lengths);
+  EXPECT_LT(costs.estimate.value, 0.01);
+  EXPECT_GT(costs.estimate.high, 0.05);
+}
+
 TEST(WindowCostTest, AFastRankCostsNothing) {
   std::vector<Programs> programs(4, Programs(4, DataParallel({})));
   for (Programs& of_iteration : programs) of_iteration[1] = DataParallel({.factor = 0.8});

@@ -1,7 +1,8 @@
 // How soon, how often and how rightly a slow rank is named, what its cost is said to be, and that
 // nobody is named where nobody is slow: whole jobs of real processes on the software GPU.
 //
-//   ranks_benchmark [--parts LIST] [--faults 200] [--even 20] [--seed 1] [--speed 4] [--json FILE]
+//   ranks_benchmark [--parts LIST] [--parallel LIST] [--faults 200] [--even 20] [--seed 1]
+//                   [--speed 4] [--json FILE]
 //
 // Random faults and seeds are others than those that anything was tuned on: --seed chooses them.
 #include <signal.h>
@@ -30,12 +31,6 @@ namespace seqpoint {
 namespace {
 
 using Bound = FigureTable::Bound;
-
-const std::vector<std::string>& Parallelisms() {
-  static const auto* const all =
-      new std::vector<std::string>{"data", "sharded", "pipeline", "tensor"};
-  return *all;
-}
 
 struct Fault {
   std::string name;             // "kernels +20 %"
@@ -182,13 +177,18 @@ const char* Word(Outcome outcome) {
 
 class Benchmark {
  public:
-  Benchmark(RankJobs* jobs, FigureTable* table, uint64_t seed, double speed)
-      : jobs_(*jobs), table_(*table), seed_(seed), speed_(speed) {}
+  Benchmark(RankJobs* jobs, FigureTable* table, std::vector<std::string> parallelisms,
+            uint64_t seed, double speed)
+      : jobs_(*jobs),
+        table_(*table),
+        parallelisms_(std::move(parallelisms)),
+        seed_(seed),
+        speed_(speed) {}
 
   // Every kind and size on every parallelism.
   void Detection() {
     std::printf("\niterations until a fault is named, from iteration 100 on\n");
-    for (const std::string& parallel : Parallelisms()) {
+    for (const std::string& parallel : parallelisms_) {
       for (const double share : {0.2, 0.05, 0.02}) {
         Detect(parallel, Kernels(2, 1 + share), false, share);
       }
@@ -206,7 +206,7 @@ class Benchmark {
     };
     std::map<Outcome, int> outcomes;
     for (int i = 0; i < count; ++i) {
-      Trial trial = NewTrial(Parallelisms()[random() % 4]);
+      Trial trial = NewTrial(parallelisms_[random() % parallelisms_.size()]);
       const int rank = static_cast<int>(random() % 4);
       const double size = draw(0.05, 0.5);
       Fault fault;
@@ -267,7 +267,7 @@ class Benchmark {
   // What a slow rank costs, and what unequal lengths cost, against the same job without them.
   void Costs() {
     std::printf("\ncost of a slow rank\n");
-    for (const std::string& parallel : Parallelisms()) {
+    for (const std::string& parallel : parallelisms_) {
       Trial trial = NewTrial(parallel);
       trial.first = 0;
       trial.iterations = 1500;
@@ -358,6 +358,7 @@ class Benchmark {
 
   RankJobs& jobs_;
   FigureTable& table_;
+  const std::vector<std::string> parallelisms_;
   const uint64_t seed_;
   const double speed_;
   int jobs_run_ = 0;
@@ -366,10 +367,15 @@ class Benchmark {
 int Main(int argc, char** argv) {
   CLI::App app{"Slow ranks, links and lengths: what is said of them, beside the truth."};
   std::string parts = "detection,costs,standstills,random,even", json;
+  std::vector<std::string> parallelisms = {"data", "sharded", "pipeline", "tensor"};
   int faults = 200, even = 20;
   uint64_t seed = 1;
   double speed = 4;
   app.add_option("--parts", parts, "some of detection,costs,standstills,random,even")
+      ->capture_default_str();
+  app.add_option("--parallel", parallelisms, "how the ranks share the work, of all parts but even")
+      ->delimiter(',')
+      ->check(CLI::IsMember(parallelisms))
       ->capture_default_str();
   app.add_option("--faults", faults, "random faults")->capture_default_str();
   app.add_option("--even", even, "even jobs")->capture_default_str();
@@ -385,7 +391,7 @@ int Main(int argc, char** argv) {
   TempFolder folder;
   RankJobs jobs(folder.path());
   FigureTable table;
-  Benchmark benchmark(&jobs, &table, seed, speed);
+  Benchmark benchmark(&jobs, &table, parallelisms, seed, speed);
   if (wanted.contains("detection")) benchmark.Detection();
   if (wanted.contains("costs")) benchmark.Costs();
   if (wanted.contains("standstills")) benchmark.Standstills();

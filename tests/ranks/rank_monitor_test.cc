@@ -96,6 +96,29 @@ TEST(RankMonitor, OfTwoRanksTheSlowOneIsNamed) {
   EXPECT_EQ(Named(job.verdicts()), std::set<int32_t>{1});
 }
 
+// Its gaps hold nothing of it: only the times of iterations that wait for it show it.
+TEST(RankMonitor, AKernelThatCollectivesHideIsNamed) {
+  JobConfig config = Config(Parallel::kSharded, /*own_lengths=*/true);
+  config.faults = {{.kind = FaultKind::kOneKernel, .rank = 1, .size = 0.1, .first = 300}};
+  MonitoredJob job(config);
+  job.Run(500);
+  EXPECT_EQ(Named(job.verdicts()), std::set<int32_t>{1});
+}
+
+TEST(RankMonitor, OthersAreNotBlamedForTheirStallsWhileOneIsSlow) {
+  for (const uint64_t seed : {1U, 2U, 3U}) {
+    for (const bool own_lengths : {false, true}) {
+      JobConfig config = Config(Parallel::kData, own_lengths, 2);
+      config.seed = seed;
+      config.stall_probability = 0.02;
+      config.faults = {{.kind = FaultKind::kLoader, .rank = 0, .size = 0.1, .first = 300}};
+      MonitoredJob job(config);
+      job.Run(3000);
+      EXPECT_EQ(Named(job.verdicts()), std::set<int32_t>{0}) << seed << own_lengths;
+    }
+  }
+}
+
 TEST(RankMonitor, AnEpisodeThatIsOverEnds) {
   JobConfig config = Config(Parallel::kSharded);
   config.faults = {{.kind = FaultKind::kLoader, .rank = 3, .size = 0.2, .first = 200, .last = 499}};
@@ -160,6 +183,29 @@ TEST(RankMonitor, UnequalLengthsAreAnImbalanceAndItsLossIsKnown) {
   EXPECT_LE(imbalance.loss.low, truth);
   EXPECT_GE(imbalance.loss.high, truth);
   EXPECT_EQ(job.named(), 0);
+}
+
+TEST(RankMonitor, WhatUnequalLengthsCostIsNotSaidBeforeItIsKnown) {
+  for (const Parallel parallel : {Parallel::kData, Parallel::kSharded}) {
+    for (const bool slow : {false, true}) {
+      JobConfig config = Config(parallel, /*own_lengths=*/true);
+      config.new_lengths = true;
+      if (slow)
+        config.faults = {{.kind = FaultKind::kKernels, .rank = 2, .size = 0.2, .first = 100}};
+      MonitoredJob job(config);
+      for (int i = 0; i < 700; ++i) {
+        job.Run(1);
+        const Imbalance& imbalance = job.verdicts().imbalance;
+        if (imbalance.doubt != Doubt::kNone) continue;
+        EXPECT_GE(imbalance.loss.value, imbalance.loss.low) << i;
+        EXPECT_LT(imbalance.loss.high, 0.6) << i;
+      }
+      // Nothing is learned while a rank is slow.
+      if (!slow) {
+        EXPECT_EQ(job.verdicts().imbalance.doubt, Doubt::kNone);
+      }
+    }
+  }
 }
 
 TEST(RankMonitor, ASlowLinkIsNamedByItsPairWherePairsTell) {

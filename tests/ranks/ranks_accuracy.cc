@@ -174,6 +174,17 @@ double TrueCost(JobConfig config, int64_t iterations) {
 }
 
 // 200 faults of 5 to 50 % at any start and in any job.
+void PrintNamed(const Verdicts& verdicts) {
+  for (const RankVerdict& verdict : verdicts.ranks)
+    for (const Episode& episode : verdict.episodes)
+      printf("    named: rank %d from %ld to %ld, excess %.3f\n", verdict.rank,
+             static_cast<long>(episode.first), static_cast<long>(episode.last),
+             episode.excess.value);
+  for (const LinkVerdict& link : verdicts.links)
+    printf("    named: a link from %ld to %ld\n", static_cast<long>(link.first),
+           static_cast<long>(link.last));
+}
+
 void PrintRandomFaults(int count, uint64_t seed, FigureTable& figures) {
   std::mt19937_64 random(seed);
   const auto draw = [&](int64_t below) {
@@ -203,6 +214,7 @@ void PrintRandomFaults(int count, uint64_t seed, FigureTable& figures) {
              outcome == Outcome::kWrong ? "wrong" : "unknown", shape.name().c_str(), config.ranks,
              std::string(Name(fault.kind)).c_str(), 100 * fault.size, fault.rank,
              static_cast<long>(fault.first));
+    if (outcome == Outcome::kWrong) PrintNamed(job.verdicts());
     if (outcome != Outcome::kRight || fault.kind == FaultKind::kLink) continue;
     const Episode& episode = job.rank(fault.rank).episodes.back();
     if (episode.cost_doubt != Doubt::kNone) continue;
