@@ -47,8 +47,9 @@ void Job::AddToCollectives(Process& process, const FinishedIteration& iteration,
                                    .rank = process.row.rank,
                                    .lengths = lengths,
                                    .duration_ns = iteration.duration_ns(),
-                                   .distorted = iteration.distorted() || numbered.cold ||
+                                   .distorted = iteration.distorted() ||
                                                 iteration.config_id() != abi::kConfigNone,
+                                   .new_length = numbered.cold,
                                    .collectives = {}});
 }
 

@@ -63,6 +63,7 @@ RankPart PartOf(const RankIteration& report) {
   RankPart part = {.rank = report.rank,
                    .lengths = report.lengths,
                    .distorted = report.distorted,
+                   .new_length = report.new_length,
                    .duration_ns = report.duration_ns,
                    .collective_ns = UnionNs(report.collectives)};
   if (part.duration_ns > 0) {

@@ -21,9 +21,9 @@ namespace seqpoint::ranks {
 struct RankPart {
   int32_t rank = 0;
   std::array<int64_t, 2> lengths = {};
-  bool distorted = false;
-  int64_t duration_ns = 0;    // 0: not known
-  int64_t collective_ns = 0;  // time in which a collective ran: their union
+  bool distorted = false, new_length = false;  // as in RankIteration
+  int64_t duration_ns = 0;                     // 0: not known
+  int64_t collective_ns = 0;                   // time in which a collective ran: their union
   // Time in which no collective ran: duration - collective. With collectives that block, the rank's
   // own work. 0 where the duration is not known.
   int64_t exclusive_ns = 0;
@@ -44,6 +44,12 @@ struct RankPart {
   // sends to others does work of its own.
   uint64_t signature = 0;
 
+  // The part of its time that is looked at.
+  enum class Time { kExclusive, kOutside };
+  double Ns(Time time) const {
+    return static_cast<double>(time == Time::kExclusive ? exclusive_ns : outside_ns);
+  }
+  bool disturbed() const { return distorted || new_length; }
   // Its collectives are known. Else only its lengths and its time are.
   bool observed() const { return matched + unmatched > 0; }
 };

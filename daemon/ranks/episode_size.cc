@@ -51,7 +51,9 @@ void SizeFromStart(const EpisodeEvidence& evidence, Episode& episode) {
 }  // namespace
 
 std::optional<bool> Matters(const EpisodeEvidence& evidence, bool maybe_before, size_t part) {
-  if (!evidence.has_peers || !evidence.equal_lengths || part != kExclusive) return true;
+  // Its own baseline says nothing of what was before.
+  if (!evidence.has_peers) return !maybe_before;
+  if (!evidence.equal_lengths || part != kExclusive) return true;
   const double shown = std::expm1(evidence.excess[kExclusive].mean) * evidence.exclusive_share;
   if (maybe_before) return evidence.leverage * shown > kMaterial;
   if (kLeastLeverage * shown > kMaterial) return true;

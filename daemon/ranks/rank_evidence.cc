@@ -23,7 +23,8 @@ const RankPart* WaitedFor(const JoinedIteration& joined) {
   const RankPart* least = nullptr;
   for (const RankPart& part : joined.ranks)
     if (part.last > 0 && (least == nullptr || part.wait_ns < least->wait_ns)) least = &part;
-  if (least == nullptr || least->distorted || least->missed + least->unmatched > 0) return nullptr;
+  if (least == nullptr || least->disturbed() || least->missed + least->unmatched > 0)
+    return nullptr;
   const double most = kHardly * static_cast<double>(least->duration_ns);
   return static_cast<double>(least->wait_ns) < most ? least : nullptr;
 }
@@ -44,11 +45,15 @@ RankEvidence::Iteration RankEvidence::Add(const JoinedIteration& joined) {
     const double outside = outside_.Expect(roles_.RoleOf(part.rank), part.lengths);
     weights[part.rank] = work > 0 ? std::min(1.0, outside / work / kSample) : 0;
   }
-  for (const Score& score : exclusive_.Add(joined, roles_))
-    iteration.ranks[score.rank][kExclusive] = {score.excess, score.deviation, 1, score.penalties};
-  for (const Score& score : outside_.Add(joined, roles_))
-    iteration.ranks[score.rank][kOutside] = {score.excess, score.deviation, weights[score.rank],
-                                             score.penalties};
+  const auto add = [&](size_t part, const std::vector<Score>& scores) {
+    for (const Score& score : scores) {
+      const double weight = part == kOutside ? weights[score.rank] : 1;
+      iteration.ranks[score.rank][part] = {score.excess, score.deviation, weight, score.penalties};
+    }
+  };
+  add(kExclusive, exclusive_.Add(joined, roles_));
+  add(kExclusive, stages_.Add(joined, roles_));
+  add(kOutside, outside_.Add(joined, roles_));
   ScoreOwnTime(iteration);
   return iteration;
 }
@@ -115,7 +120,7 @@ void RankEvidence::SumUp(const JoinedIteration& joined, const Lengths& longest,
   bool ordinary = true;
   for (const RankPart& part : joined.ranks) {
     iteration.lengths.push_back(part.lengths);
-    ordinary &= part.duration_ns > 0 && !part.distorted && part.missed == 0;
+    ordinary &= part.duration_ns > 0 && !part.disturbed() && part.missed == 0;
     time_ns += static_cast<double>(part.duration_ns);
     wait_ns += static_cast<double>(part.wait_ns);
   }
@@ -129,6 +134,7 @@ void RankEvidence::SumUp(const JoinedIteration& joined, const Lengths& longest,
 void RankEvidence::Settle(int32_t rank, RankScores::Finding finding, double factor) {
   exclusive_.Settle(rank, finding);
   outside_.Settle(rank, finding);
+  stages_.Settle(rank, finding);
   slow_.erase(rank);
   if (finding == RankScores::Finding::kSlow) slow_[rank] = factor;
 }

@@ -20,6 +20,7 @@
 #include "daemon/ranks/longest_scores.h"
 #include "daemon/ranks/rank_scores.h"
 #include "daemon/ranks/roles.h"
+#include "daemon/ranks/stage_scores.h"
 #include "daemon/ranks/straggler_detector.h"
 
 namespace seqpoint::ranks {
@@ -60,7 +61,7 @@ class RankEvidence {
 
   template <typename Archive>
   void Visit(Archive& archive) {
-    archive(roles_, exclusive_, outside_, longest_, time_, leverage_, slow_);
+    archive(roles_, exclusive_, outside_, longest_, stages_, time_, leverage_, slow_);
   }
 
  private:
@@ -71,7 +72,8 @@ class RankEvidence {
   void ScoreOwnTime(Iteration& iteration);
 
   Roles roles_;
-  RankScores exclusive_{RankScores::Part::kExclusive}, outside_{RankScores::Part::kOutside};
+  RankScores exclusive_{RankPart::Time::kExclusive}, outside_{RankPart::Time::kOutside};
+  StageScores stages_;
   LongestScores longest_;
   IterationTime time_;
   Leverage leverage_;

@@ -34,6 +34,7 @@ struct RankIteration {
   std::array<int64_t, 2> lengths = {};  // of this rank's own batch; 0: not known
   int64_t duration_ns = 0;  // from the start of this iteration to that of the next; 0: not known
   bool distorted = false;   // something other than training took time: it is no evidence
+  bool new_length = false;  // one that the rank has not had: its first time takes longer
   std::vector<Collective> collectives;  // in any order
 };
 

@@ -125,7 +125,7 @@ void RankMonitor::Impl::AddFigures(const JoinedIteration& joined) {
   for (const RankPart& part : joined.ranks) {
     RankVerdict& verdict = VerdictOf(part.rank);
     if (!part.observed()) continue;
-    learned_.disturbed += (part.distorted - learned_.disturbed) / kDisturbedMemory;
+    learned_.disturbed += (part.disturbed() - learned_.disturbed) / kDisturbedMemory;
     ++verdict.iterations;
     verdict.duration_ns += static_cast<double>(part.duration_ns);
     verdict.exclusive_ns += static_cast<double>(part.exclusive_ns);

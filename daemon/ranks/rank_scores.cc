@@ -4,6 +4,8 @@
 #include <cmath>
 #include <utility>
 
+#include "daemon/ranks/stage_scores.h"
+
 namespace seqpoint::ranks {
 namespace {
 
@@ -24,8 +26,6 @@ constexpr double kStallRatio = 0.5;
 // far off make the deviation larger by two fifths. The standard deviation of normal values is so
 // many times the mean of such distances.
 constexpr double kDistance = 1.5, kOfDistances = 1.353;
-// Other stages of a pipeline whose median one of them does not decide.
-constexpr size_t kStages = 3;
 // A rank without values for so many iterations is gone.
 constexpr int64_t kForgotten = 1024;
 
@@ -55,7 +55,7 @@ double RankScores::ExpectSurely(int32_t role, const Lengths& lengths) const {
 }
 
 size_t RankScores::BinOf(double expected, double longest) const {
-  if (part_ == Part::kOutside) return 0;
+  if (time_ == RankPart::Time::kOutside) return 0;
   const auto bin = std::lower_bound(kBinEnds.begin(), kBinEnds.end(), expected / longest);
   return static_cast<size_t>(bin - kBinEnds.begin());
 }
@@ -67,12 +67,11 @@ std::vector<RankScores::Row> RankScores::Rows(const JoinedIteration& iteration,
   if (!iteration.observed()) return rows;
   double longest = 0;
   for (const RankPart& part : iteration.ranks) {
-    const auto work =
-        static_cast<double>(part_ == Part::kExclusive ? part.exclusive_ns : part.outside_ns);
+    const double work = part.Ns(time_);
     const int32_t role = roles.RoleOf(part.rank);
     const double expected = ExpectSurely(role, part.lengths);
     longest = std::max(longest, expected);
-    if (!part.observed() || part.missed > 0 || part.distorted || !(work > 0)) continue;
+    if (!part.observed() || part.missed > 0 || part.disturbed() || !(work > 0)) continue;
     Rank& rank = ranks_[part.rank];
     if (rank.role != role) rank.pending = {};
     rank.role = role;
@@ -132,19 +131,20 @@ std::optional<double> RankScores::CommonOfPeers(const Row& row) const {
 }
 
 // Stages of a pipeline work on the same batches, which differ by more than their lengths tell, on
-// all stages alike. Each one is compared with its own past; what the others share in the same
-// iteration is subtracted where one of them does not decide it.
+// all stages alike. Each one is compared with its own past, less what the others share in the same
+// iteration: their median, or where one of them would decide it, what they are slower by for sure.
 std::optional<double> RankScores::CommonOfStages(int64_t number, const Row& row) const {
-  size_t stages = 0;
+  size_t stages = 1;
   std::vector<double> ratios;
   for (const auto& [other, rank] : ranks_) {
     if (other == row.rank || rank.group != kAlone || rank.number < 0) continue;
     stages += rank.number + kForgotten > number;
     if (rank.number == number) ratios.push_back(rank.ratio);
   }
-  if (ratios.size() >= kStages) return MiddleOf(std::move(ratios));
-  if (stages >= kStages) return std::nullopt;
-  // Few stages: less what the others are slower by for sure.
+  const bool enough = ratios.size() + 1 >= StageScores::kLeast;
+  if (time_ == RankPart::Time::kOutside && enough) return MiddleOf(std::move(ratios));
+  // Of their exclusive times StageScores tells.
+  if (stages >= StageScores::kLeast) return std::nullopt;
   const double deviation = roles_.at(row.role).bins[row.bin].deviation;
   return ratios.empty() ? 0 : std::max(MiddleOf(std::move(ratios)) - deviation, 0.0);
 }
@@ -163,7 +163,7 @@ Score RankScores::LearnAndScore(const Row& row) {
   Role& role = roles_[row.role];
   Bin& bin = role.bins[row.bin];
   Score score = {.rank = row.rank, .excess = row.excess};
-  const bool binned = part_ == Part::kExclusive;
+  const bool binned = time_ == RankPart::Time::kExclusive;
   if (!binned || bin.count >= kBinCount) {
     const double scale = binned ? bin.deviation : 1;
     NoiseEstimate& noise = noises_[binned ? row.group : row.role];

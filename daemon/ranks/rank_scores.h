@@ -37,12 +37,7 @@ struct Score {
 
 class RankScores {
  public:
-  // Which part of a rank's time is looked at.
-  enum class Part {
-    kExclusive,  // JoinedIteration: RankPart::exclusive_ns
-    kOutside,    // RankPart::outside_ns
-  };
-  explicit RankScores(Part part) : part_(part) {}
+  explicit RankScores(RankPart::Time time) : time_(time) {}
 
   // Scores of those ranks whose expected work is known.
   std::vector<Score> Add(const JoinedIteration& iteration, const Roles& roles);
@@ -118,7 +113,7 @@ class RankScores {
   Score LearnAndScore(const Row& row);
   void LearnBin(const Row& row, Bin& bin);
 
-  Part part_;
+  RankPart::Time time_;
   std::map<int32_t, Role> roles_;  // by their numbers
   std::map<int32_t, Rank> ranks_;
   std::map<int32_t, NoiseEstimate> noises_;  // of excesses / their bin's deviation, by group; or of

@@ -24,7 +24,8 @@ enum : uint64_t {
   kForStallSize,
   kForLength,
   kForNew,
-  kForNewSize
+  kForNewSize,
+  kForNewPart
 };
 
 uint64_t Hash(uint64_t value) {
@@ -100,7 +101,8 @@ void SimulatedJob::StartIteration() {
       if (fault.kind == FaultKind::kLoader) state.loader += fault.size * Cost(kMeanLength);
     }
     state.start = state.compute;
-    reports_[r] = {.number = iteration_, .rank = rank, .lengths = {length, 0}, .distorted = is_new};
+    reports_[r] = {
+        .number = iteration_, .rank = rank, .lengths = {length, 0}, .new_length = is_new};
     state.compute += state.loader;
   }
 }
@@ -122,8 +124,10 @@ double SimulatedJob::Delay(int32_t rank, bool is_new) const {
   double delay = 0;
   if (Uniform(rank, kForStall) < config_.stall_probability + 0.05 * early)
     delay += 0.1 - 0.5 * std::log(1 - Uniform(rank, kForStallSize));
-  if (is_new && Uniform(rank, kForNew) < 0.15 + 0.7 * early)
-    delay += 0.5 * Uniform(rank, kForNewSize);
+  // Where all have the same lengths, all meet a new one at the same time.
+  const int32_t drawn_by = config_.own_lengths ? rank : 0;
+  if (is_new && Uniform(drawn_by, kForNew) < 0.15 + 0.7 * early)
+    delay += 0.5 * Uniform(drawn_by, kForNewSize) * (1 + 0.2 * Uniform(rank, kForNewPart));
   return delay;
 }
 

@@ -51,7 +51,7 @@ struct JobConfig {
   int32_t ranks = 4;
   bool own_lengths = false;  // each rank draws its own; else all have the same
   bool fixed_lengths = false;
-  // Many lengths: the first iteration of each on a rank is reported as distorted, and is up to half
+  // Many lengths: the first iteration of each on a rank is reported as such, and is up to half
   // longer, most of them at first; and stalls are frequent at first.
   bool new_lengths = false;
   int32_t lengths_of = -1;  // own lengths, but all ranks have those that this one would draw
