@@ -42,15 +42,15 @@ void Job::AddToCollectives(Process& process, const FinishedIteration& iteration,
                                    lengths);
   const int64_t number = process.LibraryNumber(numbered.number);
   if (number < 0) return;  // the library did not know yet where iterations begin
-  process.collectives.OnIteration(static_cast<uint64_t>(number),
-                                  {.number = numbered.number,
-                                   .rank = process.row.rank,
-                                   .lengths = lengths,
-                                   .duration_ns = iteration.duration_ns(),
-                                   .distorted = iteration.distorted() ||
-                                                iteration.config_id() != abi::kConfigNone,
-                                   .new_length = numbered.cold,
-                                   .collectives = {}});
+  process.collectives.OnIteration(
+      static_cast<uint64_t>(number),
+      {.number = numbered.number,
+       .rank = process.row.rank,
+       .lengths = lengths,
+       .duration_ns = iteration.duration_ns(),
+       .distorted = iteration.distorted() || iteration.config_id() != abi::kConfigNone,
+       .new_length = numbered.cold,
+       .collectives = {}});
 }
 
 void Job::AddJoinedIterations() {
