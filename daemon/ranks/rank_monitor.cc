@@ -15,7 +15,7 @@ namespace seqpoint::ranks {
 namespace {
 
 // Of RankMonitorState::learned.
-constexpr int32_t kVersion = 2;
+constexpr int32_t kVersion = 3;
 // From so many scores on, a rank without an alarm is even.
 constexpr int64_t kEnoughScores = 32;
 // Each of the first iterations is wanted until all ranks have enough scores, and while most of
@@ -163,8 +163,7 @@ void RankMonitor::Impl::NameSlowRanks(int64_t number) {
   for (auto& [rank, tested] : learned_.tests) {
     if (!tested.test.slow()) continue;
     RankVerdict& verdict = VerdictOf(rank);
-    const auto matters =
-        Matters(EvidenceOf(verdict), tested.test.maybe_before(), tested.test.part());
+    const auto matters = Matters(EvidenceOf(verdict), tested.test.part());
     if (matters == false) {
       tested.test.Dismiss();
       if (!tested.named || verdict.episodes.empty()) continue;
@@ -209,6 +208,7 @@ EpisodeEvidence RankMonitor::Impl::EvidenceOf(const RankVerdict& verdict) {
           .time_count = tested.time.count,
           .leverage = evidence.leverage(),
           .exclusive_share = share,
+          .no_baseline = tested.test.no_baseline(),
           .has_peers = evidence.HasPeers(verdict.rank),
           .baseline_count = evidence.Count(verdict.rank),
           .equal_lengths = evidence.time().equal_lengths()};

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <utility>
 
+#include "daemon/base/statistics.h"
+
 namespace seqpoint::ranks {
 namespace {
 
@@ -28,11 +30,6 @@ constexpr double kDistance = 1.5, kOfDistances = 1.353;
 constexpr size_t kStages = 3;
 // A rank without values for so many iterations is gone.
 constexpr int64_t kForgotten = 1024;
-
-double MiddleOf(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return (values[(values.size() - 1) / 2] + values[values.size() / 2]) / 2;
-}
 
 }  // namespace
 

@@ -98,7 +98,7 @@ Estimate CostShare(const RankQuestion& question, double confidence) {
   const KernelReference reference(comparisons.rank);
   const bool equal = !question.peers.empty() && !reference.Varies();
   std::vector<std::pair<double, double>> costs;  // and the iteration's time, nanoseconds
-  double cost_sum = 0, time_sum = 0, wait_sum = 0;
+  double cost_sum = 0, time_sum = 0, wait_sum = 0, excess_sum = 0;
   for (const IterationProfiles& iteration : question.iterations) {
     const auto compared = std::find_if(
         comparisons.rank.begin(), comparisons.rank.end(),
@@ -109,7 +109,7 @@ Estimate CostShare(const RankQuestion& question, double confidence) {
       iteration_ns = std::max(iteration_ns, profile.time.iteration_ns);
     }
     const WorkDifference difference = DifferenceOf(*compared, reference);
-    double excess_ns = difference.total_ns() - difference[WorkPart::kLengths];
+    double excess_ns = difference.excess_ns();
     // Against earlier iterations, what the rank waited then and does not now costs nothing.
     if (question.peers.empty()) excess_ns += std::min(MoreWaitNs(*compared), 0.0);
     const double wait_ns = WaitForNs(iteration, question.rank, equal);
@@ -117,6 +117,7 @@ Estimate CostShare(const RankQuestion& question, double confidence) {
     cost_sum += costs.back().first;
     time_sum += iteration_ns;
     wait_sum += wait_ns;
+    excess_sum += std::max(excess_ns, 0.0);
   }
   if (costs.empty()) return {};
   const double share = cost_sum / time_sum;
@@ -132,7 +133,10 @@ Estimate CostShare(const RankQuestion& question, double confidence) {
       StudentQuantile(confidence, count - 1) * spread,
       NormalQuantile(confidence) * kMethodError * share,
       question.peers.empty() ? EarlierErrorOf(comparisons.rank[0].reference, confidence) : 0);
-  return {share, std::max(share - half, 0.0), std::min(share + half, 1.0)};
+  // Where none of the iterations had a cost, up to this share of all iterations may have one.
+  const double unseen = 1 - std::pow(1 - confidence, 1 / count);
+  const double most = std::max(share + half, unseen * excess_sum / time_sum);
+  return {share, std::max(share - half, 0.0), std::min(most, 1.0)};
 }
 
 }  // namespace seqpoint::ranks
