@@ -74,9 +74,9 @@ void RankEvidence::Summarize(const JoinedIteration& joined, Iteration& iteration
   iteration.expected_ns = time_.Expect(iteration.longest_lengths);
 }
 
-void RankEvidence::Settle(int32_t rank, RankScores::Finding finding) {
-  exclusive_.Settle(rank, finding);
-  outside_.Settle(rank, finding);
+void RankEvidence::Settle(int32_t rank, RankScores::Finding finding, RankScores::Finding common) {
+  exclusive_.Settle(rank, finding, common);
+  outside_.Settle(rank, finding, common);
 }
 
 void RankEvidence::LearnTime(const Iteration& iteration, bool slow) {

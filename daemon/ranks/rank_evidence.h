@@ -35,7 +35,7 @@ class RankEvidence {
   Iteration Add(const JoinedIteration& joined);
 
   // As RankScores.
-  void Settle(int32_t rank, RankScores::Finding finding);
+  void Settle(int32_t rank, RankScores::Finding finding, RankScores::Finding common);
   // After the tests: `slow` where a rank or link was slow in it.
   void LearnTime(const Iteration& iteration, bool slow);
 

@@ -148,7 +148,14 @@ void RankMonitor::Impl::TestRanks(int64_t number, const RankEvidence::Iteration&
     }
     if (event == StragglerDetector::Event::kRecovered)
       Close(VerdictOf(rank), tested, tested.test.since() - 1);
-    learned_.evidence.Settle(rank, tested.test.finding());
+  }
+  RankEvidence& evidence = learned_.evidence;
+  auto worst = RankScores::Finding::kOrdinary;  // of the stages of a pipeline
+  for (const auto& [rank, tested] : learned_.tests)
+    if (!evidence.HasPeers(rank)) worst = std::max(worst, tested.test.finding());
+  for (const auto& [rank, evidences] : iteration.ranks) {
+    const RankScores::Finding finding = learned_.tests[rank].test.finding();
+    evidence.Settle(rank, finding, evidence.HasPeers(rank) ? finding : worst);
   }
 }
 

@@ -76,7 +76,7 @@ std::vector<RankScores::Row> RankScores::Rows(const JoinedIteration& iteration,
     rank.group = roles.HasPeers(part.rank) ? role : kAlone;
     Learn(part, work, expected, rank);
     if (!(expected > 0)) {
-      Settle(part.rank, rank.finding);
+      Settle(part.rank, rank.finding, rank.common);
       continue;
     }
     Row& row = rows.emplace_back();
@@ -186,11 +186,12 @@ void RankScores::LearnBin(const Row& row, Bin& bin) {
   bin.deviation = std::max(bin.deviation, 1e-6);  // one part in a million: below any clock's
 }
 
-void RankScores::Settle(int32_t number, Finding finding) {
+void RankScores::Settle(int32_t number, Finding finding, Finding common) {
   Rank& rank = ranks_[number];
   rank.finding = finding;
-  if (finding == Finding::kSuspicious) return;
-  if (finding == Finding::kOrdinary) roles_[rank.role].model.Learn(rank.pending);
+  rank.common = common;
+  if (common == Finding::kSuspicious) return;
+  if (common == Finding::kOrdinary) roles_[rank.role].model.Learn(rank.pending);
   rank.pending = {};
 }
 
