@@ -28,6 +28,16 @@ T Median(std::vector<T> values, T otherwise = T{}) {
   return values.empty() ? otherwise : Quantile(std::move(values), 0.5);
 }
 
+// The middle value, or the mean of the middle two; 0 without values.
+inline double MiddleOf(std::vector<double> values) {
+  if (values.empty()) return 0;
+  std::sort(values.begin(), values.end());
+  return (values[(values.size() - 1) / 2] + values[values.size() / 2]) / 2;
+}
+
+// The median of normal values is so many times as uncertain as their mean.
+inline constexpr double kOfMedian = 1.2533;
+
 // Median distance from `median`, scaled so that it is the standard deviation of normal values.
 inline double MedianDeviation(const std::vector<double>& values, double median) {
   std::vector<double> deviations;

@@ -1,6 +1,7 @@
 #include "daemon/jobs/coordinated_windows.h"
 
 #include <algorithm>
+#include <iterator>
 #include <string>
 #include <utility>
 
@@ -26,13 +27,14 @@ void CoordinatedWindows::Want(int64_t number, std::set<int32_t> ranks) {
 }
 
 void CoordinatedWindows::AddBoundary(int32_t rank, int64_t number, int64_t boundary_ns,
-                                     std::array<int64_t, 2> lengths) {
+                                     std::array<int64_t, 2> lengths, bool disturbed) {
   const auto it = ranks_.find(rank);
   if (it == ranks_.end()) return;
   it->second.newest = std::max(it->second.newest, number);
   if (number == wanted_) {
     it->second.begin_ns = boundary_ns;
     it->second.lengths = lengths;
+    it->second.disturbed = disturbed;
   } else if (number == wanted_ + 1) {
     it->second.end_ns = boundary_ns;
   }
@@ -94,13 +96,18 @@ bool CoordinatedWindows::Join() {
                        .trace = &*of.trace,
                        .begin_ns = reader.begin_ns(),
                        .end_ns = of.end_ns,
-                       .records = std::move(of.collectives)});
+                       .records = std::move(of.collectives),
+                       .disturbed = of.disturbed});
   }
   if (windows.size() < 2) return false;
   const ranks::WindowJoin join = ranks::JoinWindows(windows);
   if (join.TooManyAlone()) return false;
   ranks::IterationProfiles profiles = ranks::ProfilesOf(windows, join);
-  if (iterations_.size() == kMostKept) iterations_.erase(iterations_.begin());
+  const bool tells = std::any_of(profiles.begin(), profiles.end(), [&](const auto& profile) {
+    return ranks::TellsOf(profiles, profile.rank);
+  });
+  if (!tells) return true;
+  if (std::ssize(iterations_) == kMostKept) iterations_.erase(iterations_.begin());
   iterations_.push_back(std::move(profiles));
   return true;
 }

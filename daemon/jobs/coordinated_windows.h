@@ -2,14 +2,15 @@
 // of each rank.
 //
 //   windows.Want(number, {0, 1, 2, 3});                       // control blocks name wanted()
-//   windows.AddBoundary(0, number, boundary_ns, lengths);     // of each iteration that is over
+//   windows.AddBoundary(0, number, boundary_ns, lengths, false);  // of each iteration that is over
 //   windows.AddWork(0, number, records, names);               // of the traced one
 //   windows.AddCollective(0, record); windows.SetTimed(0, number);   // the GPU's times
 //   if (windows.TakeFinished()) Use(windows.iterations());
 //
 // A rank's iteration is compared by its profile of a few kilobytes, which is kept when the trace is
 // gone. An iteration that some rank could not trace is given up, and so is one in which too many
-// collectives are of one rank alone.
+// collectives are of one rank alone. One in which the lengths are new to all ranks, or to all but
+// one, is not kept.
 //
 // Threading: one thread at a time. Memory: the records of one iteration of all ranks, and
 // kMostKept iterations. Not stored: after a restart windows are wanted anew.
@@ -33,7 +34,7 @@ namespace seqpoint::jobs {
 
 class CoordinatedWindows {
  public:
-  static constexpr size_t kMostKept = 16;
+  static constexpr int kMostKept = 16;
   // TakeFinished waits so many times for the records of an iteration that is over, and for the
   // times of its collectives, without which the windows are joined by the kernels alone. It is
   // called with each reading of the rings, every 1 to 10 ms.
@@ -45,15 +46,16 @@ class CoordinatedWindows {
   int64_t wanted() const { return wanted_; }
   void Want(int64_t number, std::set<int32_t> ranks);
 
+  // `disturbed`: as RankWindow.
   void AddBoundary(int32_t rank, int64_t number, int64_t boundary_ns,
-                   std::array<int64_t, 2> lengths);
+                   std::array<int64_t, 2> lengths, bool disturbed);
   void AddWork(int32_t rank, int64_t number, const std::vector<abi::DataRecord>& records,
                const ProcessNames& names);
   void AddCollective(int32_t rank, ranks::CollectiveRecord record);
   // All its collectives were added.
   void SetTimed(int32_t rank, int64_t number);
 
-  // The iteration is over on all ranks: it is joined, or given up. True when there is one more.
+  // The iteration is over on all ranks: it is joined, or given up. True when it was joined.
   bool TakeFinished();
 
   // Oldest first.
@@ -65,6 +67,7 @@ class CoordinatedWindows {
     int64_t begin_ns = 0, end_ns = 0;  // 0: not known yet
     int64_t newest = -1;               // number of its newest iteration
     std::array<int64_t, 2> lengths = {};
+    bool disturbed = false;
     std::optional<trace::Trace> trace;
     std::vector<abi::DataRecord> records;
     std::vector<std::pair<uint32_t, std::string>> names;

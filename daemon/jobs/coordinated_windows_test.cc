@@ -29,17 +29,17 @@ class CoordinatedWindowsTest : public testing::Test {
     names_.Set(kGemm, "gemm");
     names_.Set(kAllReduce, "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgs)");
   }
-  bool Trace(const std::set<int>& lost) {
+  bool Trace(const std::set<int>& lost, bool disturbed = false) {
     windows_.Want(kNumber, {0, 1});
-    AddRank(0, {});
-    AddRank(1, lost);
+    AddRank(0, {}, disturbed);
+    AddRank(1, lost, disturbed);
     return windows_.TakeFinished();
   }
 
   CoordinatedWindows windows_;
 
  private:
-  void AddRank(int32_t rank, const std::set<int>& lost) {
+  void AddRank(int32_t rank, const std::set<int>& lost, bool disturbed) {
     constexpr int64_t kBegin = 1'000'000;
     std::vector<abi::DataRecord> records;
     for (int i = 0; i < kReductions; ++i) {
@@ -56,7 +56,8 @@ class CoordinatedWindowsTest : public testing::Test {
                                     .end_ns = end});
     }
     for (const int64_t number : {kNumber, kNumber + 1}) {
-      windows_.AddBoundary(rank, number, kBegin + (number - kNumber) * 100'000 * kReductions, {});
+      windows_.AddBoundary(rank, number, kBegin + (number - kNumber) * 100'000 * kReductions, {},
+                           disturbed);
     }
     windows_.AddWork(rank, kNumber, records, names_);
     windows_.SetTimed(rank, kNumber);
@@ -82,6 +83,12 @@ TEST_F(CoordinatedWindowsTest, AnIterationWithManyCollectivesOfOneRankIsGivenUp)
   EXPECT_TRUE(windows_.iterations().empty());
   EXPECT_EQ(windows_.given_up(), 1);
   EXPECT_TRUE(windows_.idle());
+}
+
+TEST_F(CoordinatedWindowsTest, AnIterationWhoseLengthsAreNewToAllRanksIsNotKept) {
+  EXPECT_TRUE(Trace({}, /*disturbed=*/true));
+  EXPECT_TRUE(windows_.iterations().empty());
+  EXPECT_EQ(windows_.given_up(), 0);
 }
 
 }  // namespace

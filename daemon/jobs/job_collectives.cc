@@ -39,7 +39,7 @@ void Job::AddToCollectives(Process& process, const FinishedIteration& iteration,
   if (!process.collectives.has_communicators()) return;
   const std::array<int64_t, 2> lengths = {numbered.key.first, numbered.key.second};
   diagnosis_.windows().AddBoundary(process.row.rank, numbered.number, iteration.boundary_ns(),
-                                   lengths);
+                                   lengths, numbered.cold);
   const int64_t number = process.LibraryNumber(numbered.number);
   if (number < 0) return;  // the library did not know yet where iterations begin
   process.collectives.OnIteration(

@@ -56,7 +56,7 @@ bool IsIn(const ranks::Episode& episode, const ranks::IterationProfiles& window)
 }
 
 // No rank was slow then.
-bool IsUndisturbed(const ranks::Verdicts& verdicts, const ranks::IterationProfiles& window) {
+bool WasEven(const ranks::Verdicts& verdicts, const ranks::IterationProfiles& window) {
   return std::none_of(verdicts.ranks.begin(), verdicts.ranks.end(), [&](const auto& rank) {
     return std::any_of(rank.episodes.begin(), rank.episodes.end(),
                        [&](const auto& episode) { return IsIn(episode, window); });
@@ -82,10 +82,18 @@ bool RankDiagnosis::WantsWindow(const ranks::Verdicts& verdicts) const {
     if (!IsOpen(rank)) continue;
     any = true;
     const auto during = [&](const auto& window) { return IsIn(rank.episodes.back(), window); };
-    if (count(during) < kCostWindows) return true;
+    const auto telling = [&](const auto& window) {
+      return during(window) && ranks::TellsOf(window, rank.rank);
+    };
+    if (count(telling) < kCostWindows && count(during) < kMostOfEpisode) return true;
   }
-  const auto before = [&](const auto& window) { return IsUndisturbed(verdicts, window); };
-  return !any && count(before) < kEarlyWindows && taken_ < kMostWindows / 2;
+  if (any || taken_ >= kMostWindows / 2) return false;
+  return std::any_of(verdicts.ranks.begin(), verdicts.ranks.end(), [&](const auto& rank) {
+    const auto before = [&](const auto& window) {
+      return WasEven(verdicts, window) && (!rank.own_baseline || ranks::TellsOf(window, rank.rank));
+    };
+    return count(before) < kEarlyWindows;
+  });
 }
 
 // Iterations from the newest one to one that all libraries hear of in time.
@@ -122,13 +130,14 @@ bool RankDiagnosis::Update(const ranks::Verdicts& verdicts) {
   for (const ranks::RankVerdict& rank : verdicts.ranks) {
     if (!rank.own_baseline) alike.push_back(rank.rank);
   }
-  const Windows before = Choose(
-      windows_.iterations(), [&](const auto& window) { return IsUndisturbed(verdicts, window); });
+  const Windows before =
+      Choose(windows_.iterations(), [&](const auto& window) { return WasEven(verdicts, window); });
   for (const ranks::RankVerdict& rank : verdicts.ranks) {
     if (!IsOpen(rank)) continue;
     const ranks::Episode& episode = rank.episodes.back();
-    const Windows during =
-        Choose(windows_.iterations(), [&](const auto& window) { return IsIn(episode, window); });
+    const Windows during = Choose(windows_.iterations(), [&](const auto& window) {
+      return IsIn(episode, window) && ranks::TellsOf(window, rank.rank);
+    });
     if (during.size() < kReasonWindows) continue;
     ranks::RankQuestion question = {.rank = rank.rank, .iterations = during, .earlier = before};
     for (const int32_t other : alike) {
@@ -163,7 +172,9 @@ void RankDiagnosis::SetReasons(v1::GetRanksReply* reply) const {
       episode.clear_cost_message();
       if (it == reasons_.end()) {
         constexpr char kNotYet[] =
-            "not known, because the ranks were not traced at the same iterations meanwhile";
+            "not known, because the ranks were not traced at the same iterations meanwhile, or at "
+            "too "
+            "few whose lengths were not new";
         episode.set_message(kNotYet);
         episode.set_cost_message(kNotYet);
         episode.set_reason_message(kNotYet);

@@ -32,6 +32,9 @@ class RankDiagnosis {
   // Windows for the cost, whose error is which iterations were seen.
   static constexpr int kCostWindows = 8;
   static constexpr int kEarlyWindows = 2;
+  // Of an episode, with those that do not tell, as the rank's lengths are new in them. Earlier ones
+  // are kept beside them.
+  static constexpr int kMostOfEpisode = CoordinatedWindows::kMostKept - kEarlyWindows;
 
   // Now and then: starts a window when one is wanted. `newest`: the latest iteration that a rank's
   // host has begun. True when the wanted iteration is another one now.

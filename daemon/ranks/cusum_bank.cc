@@ -14,7 +14,22 @@ void CusumBank::Add(int64_t number, double z, const Penalties& penalties) {
   z = std::clamp(z, -kClip, kClip);
   for (size_t i = 0; i < kSlopes.size(); ++i) {
     if (sums_[i] <= 0) onsets_[i] = number;
-    sums_[i] = std::max(0.0, sums_[i] + kSlopes[i] * z - penalties[i]);
+    if (starts_[i].earlier.number < 0) starts_[i] = {{number, 0}, {number, 0}};
+    const double sum = sums_[i] + kSlopes[i] * z - penalties[i];
+    if (sum < 0) starts_[i].Fall(number, -sum);
+    sums_[i] = std::max(0.0, sum);
+  }
+}
+
+void CusumBank::Starts::Fall(int64_t number, double by) {
+  earlier.fall += by;
+  later.fall += by;
+  const Start next = {number + 1, 0};
+  if (earlier.fall > kSuspicion) {
+    earlier = later.fall > kSuspicion ? next : later;
+    later = next;
+  } else if (later.number == earlier.number && later.fall > kSuspicion / 2) {
+    later = next;
   }
 }
 

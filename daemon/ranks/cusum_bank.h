@@ -60,19 +60,35 @@ class CusumBank {
   // more evidence than kSuspicion, or else of the largest. Steep ones start again where noise was
   // overestimated, which it is while it is not known well.
   int64_t onset() const;
+  // The rise may have begun with this iteration: the values from there to the onset speak against
+  // it by a likelihood ratio of less than exp(kSuspicion). Of the slope with most evidence.
+  int64_t earliest() const { return starts_[Largest()].earlier.number; }
   // No CUSUM holds evidence: what came so far is from before a rise, if there is one.
   bool quiet() const;
 
   template <typename Archive>
   void Visit(Archive& archive) {
     archive(sums_, onsets_);
+    for (Starts& starts : starts_) {
+      archive(starts.earlier.number, starts.earlier.fall, starts.later.number, starts.later.fall);
+    }
   }
 
  private:
+  // Where a rise may have begun. `fall`: of the sum since then, if it did not start again.
+  struct Start {
+    int64_t number = -1;
+    double fall = 0;
+  };
+  struct Starts {
+    Start earlier, later;  // `later` takes the place of `earlier`, whose fall is too large
+    void Fall(int64_t number, double by);
+  };
   size_t Largest() const;
 
   std::array<double, kSlopes.size()> sums_ = {};
   std::array<int64_t, kSlopes.size()> onsets_ = {};
+  std::array<Starts, kSlopes.size()> starts_ = {};
 };
 
 }  // namespace seqpoint::ranks

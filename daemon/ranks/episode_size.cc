@@ -50,12 +50,12 @@ void SizeFromStart(const EpisodeEvidence& evidence, Episode& episode) {
 
 }  // namespace
 
-std::optional<bool> Matters(const EpisodeEvidence& evidence, bool maybe_before, size_t part) {
+std::optional<bool> Matters(const EpisodeEvidence& evidence, size_t part) {
   // Its own baseline says nothing of what was before.
-  if (!evidence.has_peers) return !maybe_before;
+  if (!evidence.has_peers) return !evidence.no_baseline;
   if (!evidence.equal_lengths || part != kExclusive) return true;
   const double shown = std::expm1(evidence.excess[kExclusive].mean) * evidence.exclusive_share;
-  if (maybe_before) return evidence.leverage * shown > kMaterial;
+  if (evidence.no_baseline) return evidence.leverage * shown > kMaterial;
   if (kLeastLeverage * shown > kMaterial) return true;
   if (evidence.time_count < kFewTimes) return std::nullopt;
   return evidence.cost.high > kMaterial;
@@ -63,7 +63,7 @@ std::optional<bool> Matters(const EpisodeEvidence& evidence, bool maybe_before, 
 
 void SizeEpisode(const EpisodeEvidence& evidence, Episode& episode) {
   episode.doubt = Doubt::kNone;
-  if (episode.maybe_before) return SizeFromStart(evidence, episode);
+  if (evidence.no_baseline) return SizeFromStart(evidence, episode);
   episode.cost = evidence.cost;
   episode.cost_doubt = evidence.time_count > 0 ? Doubt::kNone : Doubt::kTooFew;
   const ExcessMean& exclusive = evidence.excess[kExclusive];

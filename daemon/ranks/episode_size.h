@@ -20,6 +20,7 @@ struct EpisodeEvidence {
   double time_count = 0;  // iterations that the cost was computed from
   double leverage = 1;
   double exclusive_share = 0;  // the rank's exclusive time as a share of the iteration
+  bool no_baseline = false;    // nothing shows that the rank was ordinary before
   bool has_peers = false;
   double baseline_count = 0;   // without peers: iterations that its baseline was learned from
   bool equal_lengths = false;  // in each iteration, on all ranks
@@ -28,7 +29,7 @@ struct EpisodeEvidence {
 // Whether an episode costs more than half a percent of the iteration's time. Where lengths are
 // equal and collectives overlap with work, tiny differences between ranks show many times. Nothing:
 // only more iterations tell.
-std::optional<bool> Matters(const EpisodeEvidence& evidence, bool maybe_before, size_t part);
+std::optional<bool> Matters(const EpisodeEvidence& evidence, size_t part);
 
 // Sets excess, cost and their doubts.
 void SizeEpisode(const EpisodeEvidence& evidence, Episode& episode);

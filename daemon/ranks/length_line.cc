@@ -7,12 +7,6 @@
 #include "daemon/base/statistics.h"
 
 namespace seqpoint::ranks {
-namespace {
-
-constexpr size_t kLeastLengths = 3;
-
-}  // namespace
-
 LengthLine FitLine(absl::Span<const LengthPoint> points) {
   std::vector<double> lengths, values;
   for (const LengthPoint& point : points) {
@@ -20,9 +14,12 @@ LengthLine FitLine(absl::Span<const LengthPoint> points) {
     values.push_back(point.value);
   }
   LengthLine line;
-  line.lengths = std::set<double>(lengths.begin(), lengths.end()).size();
+  const std::set<double> different(lengths.begin(), lengths.end());
+  line.lengths = different.size();
+  line.shortest = *different.begin();
+  line.longest = *different.rbegin();
   line.length = Median(lengths);
-  if (line.lengths >= kLeastLengths) {
+  if (line.lengths >= LengthLine::kLeastLengths) {
     std::vector<double> slopes;
     for (size_t i = 0; i < points.size(); ++i) {
       for (size_t k = i + 1; k < points.size(); ++k) {

@@ -16,13 +16,20 @@ struct LengthPoint {
 };
 
 struct LengthLine {
+  static constexpr size_t kLeastLengths = 3;
+
   double base = 0;  // at `length`
   double slope = 0;
   double length = 0;
+  double shortest = 0, longest = 0;
   double spread = 0;   // relative, about the line; robust
   size_t lengths = 0;  // different ones
 
   double At(double at) const { return base + slope * (at - length); }
+  // Nothing is known beyond the lengths that were seen, or between two of them.
+  bool Tells(double at) const {
+    return shortest <= at && at <= longest && (shortest == longest || lengths >= kLeastLengths);
+  }
 };
 
 // By Theil and Sen, the median of the slopes between two points: half of the points may be wrong.

@@ -30,7 +30,7 @@ Score LongestScores::Add(int32_t rank, double ratio) {
   if (newer == 0 || newer * 2 < others.size()) return {.rank = rank};
   own.scored = added_;
   const Score score = {.rank = rank,
-                       .excess = own.ratio - Median(std::move(others)),
+                       .excess = own.ratio - MiddleOf(std::move(others)),
                        .deviation = noise_.deviation(),
                        .penalties = noise_.penalties()};
   noise_.Add(rank, score.excess);

@@ -131,10 +131,11 @@ void RankEvidence::SumUp(const JoinedIteration& joined, const Lengths& longest,
   iteration.expected_ns = time_.Expect(longest);
 }
 
-void RankEvidence::Settle(int32_t rank, RankScores::Finding finding, double factor) {
-  exclusive_.Settle(rank, finding);
-  outside_.Settle(rank, finding);
-  stages_.Settle(rank, finding);
+void RankEvidence::Settle(int32_t rank, RankScores::Finding finding, RankScores::Finding common,
+                          double factor) {
+  exclusive_.Settle(rank, finding, common);
+  outside_.Settle(rank, finding, common);
+  stages_.Settle(rank, common);
   slow_.erase(rank);
   if (finding == RankScores::Finding::kSlow) slow_[rank] = factor;
 }

@@ -47,7 +47,7 @@ class RankEvidence {
   Iteration Add(const JoinedIteration& joined);
 
   // As RankScores. `factor`: of the work of a slow rank, by how much it is longer.
-  void Settle(int32_t rank, RankScores::Finding finding, double factor);
+  void Settle(int32_t rank, RankScores::Finding finding, RankScores::Finding common, double factor);
   // After the tests: `slow` where a rank or link was slow in it.
   void LearnTime(const Iteration& iteration, bool slow);
 

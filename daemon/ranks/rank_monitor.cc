@@ -15,7 +15,7 @@ namespace seqpoint::ranks {
 namespace {
 
 // Of RankMonitorState::learned.
-constexpr int32_t kVersion = 3;
+constexpr int32_t kVersion = 4;
 // From so many scores on, a rank without an alarm is even.
 constexpr int64_t kEnoughScores = 32;
 // Each of the first iterations is wanted until there are enough scores, and while most of what
@@ -148,8 +148,16 @@ void RankMonitor::Impl::TestRanks(int64_t number, const RankEvidence::Iteration&
     }
     if (event == StragglerDetector::Event::kRecovered)
       Close(VerdictOf(rank), tested, tested.test.since() - 1);
-    learned_.evidence.Settle(rank, tested.test.finding(),
-                             tested.test.excess()[tested.test.part()].Factor().value);
+  }
+  RankEvidence& evidence = learned_.evidence;
+  auto worst = RankScores::Finding::kOrdinary;  // of the stages of a pipeline
+  for (const auto& [rank, tested] : learned_.tests)
+    if (!evidence.HasPeers(rank)) worst = std::max(worst, tested.test.finding());
+  for (const auto& [rank, evidences] : iteration.ranks) {
+    const StragglerDetector& test = learned_.tests[rank].test;
+    const RankScores::Finding finding = test.finding();
+    evidence.Settle(rank, finding, evidence.HasPeers(rank) ? finding : worst,
+                    test.excess()[test.part()].Factor().value);
   }
 }
 
@@ -164,8 +172,7 @@ void RankMonitor::Impl::NameSlowRanks(int64_t number) {
   for (auto& [rank, tested] : learned_.tests) {
     if (!tested.test.slow()) continue;
     RankVerdict& verdict = VerdictOf(rank);
-    const auto matters =
-        Matters(EvidenceOf(verdict), tested.test.maybe_before(), tested.test.part());
+    const auto matters = Matters(EvidenceOf(verdict), tested.test.part());
     if (matters == false) {
       tested.test.Dismiss();
       if (!tested.named || verdict.episodes.empty()) continue;
@@ -210,6 +217,7 @@ EpisodeEvidence RankMonitor::Impl::EvidenceOf(const RankVerdict& verdict) {
           .time_count = tested.time.count,
           .leverage = evidence.leverage(),
           .exclusive_share = share,
+          .no_baseline = tested.test.no_baseline(),
           .has_peers = evidence.HasPeers(verdict.rank),
           .baseline_count = evidence.Count(verdict.rank),
           .equal_lengths = evidence.time().equal_lengths()};

@@ -26,6 +26,7 @@
 
 #include "daemon/ranks/iteration_join.h"
 #include "daemon/ranks/rank_iteration.h"
+#include "daemon/ranks/straggler_detector.h"
 #include "daemon/ranks/verdict.h"
 
 namespace seqpoint::ranks {
@@ -66,7 +67,7 @@ class RankMonitor {
   // learned, or what is damaged, is learned again.
   void Load(const RankMonitorState& state);
 
-  static constexpr int64_t kPeriod = 8;
+  static constexpr int64_t kPeriod = kObservedPeriod;
 
  private:
   class Impl;

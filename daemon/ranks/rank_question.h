@@ -6,6 +6,7 @@
 #define DAEMON_RANKS_RANK_QUESTION_H_
 
 #include <cstdint>
+#include <deque>
 #include <string>
 #include <vector>
 
@@ -14,7 +15,7 @@
 
 namespace seqpoint::ranks {
 
-// The profiles of all ranks at one iteration.
+// The profiles of all ranks at one iteration. Those of disturbed ranks are compared with nothing.
 using IterationProfiles = std::vector<RankProfile>;
 
 struct RankQuestion {
@@ -36,8 +37,12 @@ struct Comparisons {
   std::vector<Compared> rank;   // by iteration; empty: there is nothing to compare with
   std::vector<Compared> noise;  // without a fault: peers with each other, or earlier iterations
   std::string with;             // in words: "on ranks 0, 2"
+  std::deque<RankProfile> own;  // earlier iterations, as they would be at the batch of a later one
 };
 Comparisons ComparisonsOf(const RankQuestion& question);
+
+// The iteration tells something of the rank: nothing disturbed it, nor another one.
+bool TellsOf(const IterationProfiles& iteration, int32_t rank);
 
 // Null: the rank has none.
 const RankProfile* ProfileOf(const IterationProfiles& iteration, int32_t rank);

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <utility>
 
+#include "daemon/base/statistics.h"
 #include "daemon/ranks/stage_scores.h"
 
 namespace seqpoint::ranks {
@@ -28,11 +29,6 @@ constexpr double kStallRatio = 0.5;
 constexpr double kDistance = 1.5, kOfDistances = 1.353;
 // A rank without values for so many iterations is gone.
 constexpr int64_t kForgotten = 1024;
-
-double MiddleOf(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return (values[(values.size() - 1) / 2] + values[values.size() / 2]) / 2;
-}
 
 }  // namespace
 
@@ -78,7 +74,7 @@ std::vector<RankScores::Row> RankScores::Rows(const JoinedIteration& iteration,
     rank.group = roles.HasPeers(part.rank) ? role : kAlone;
     Learn(part, work, expected, rank);
     if (!(expected > 0)) {
-      Settle(part.rank, rank.finding);
+      Settle(part.rank, rank.finding, rank.common);
       continue;
     }
     Row& row = rows.emplace_back();
@@ -189,11 +185,12 @@ void RankScores::LearnBin(const Row& row, Bin& bin) {
   bin.deviation = std::max(bin.deviation, 1e-6);  // one part in a million: below any clock's
 }
 
-void RankScores::Settle(int32_t number, Finding finding) {
+void RankScores::Settle(int32_t number, Finding finding, Finding common) {
   Rank& rank = ranks_[number];
   rank.finding = finding;
-  if (finding == Finding::kSuspicious) return;
-  if (finding == Finding::kOrdinary) roles_[rank.role].model.Learn(rank.pending);
+  rank.common = common;
+  if (common == Finding::kSuspicious) return;
+  if (common == Finding::kOrdinary) roles_[rank.role].model.Learn(rank.pending);
   rank.pending = {};
 }
 

@@ -46,7 +46,9 @@ class RankScores {
   // Suspicious ones wait until the suspicion is over. Slow ones are forgotten, and the rank is no
   // measure of its peers until it is ordinary again.
   enum class Finding { kOrdinary, kSuspicious, kSlow };
-  void Settle(int32_t rank, Finding finding);
+  // `common`: of the stages of a pipeline, the worst of all stages; of others as `finding`. Stages
+  // that have learned from other batches than a stage could not tell how long its batches take.
+  void Settle(int32_t rank, Finding finding, Finding common);
 
   double Expect(int32_t role, const Lengths& lengths) const;
   // How many iterations the model was learned from.
@@ -80,7 +82,7 @@ class RankScores {
   };
   struct Rank {
     int32_t role = 0, group = 0;
-    Finding finding = Finding::kOrdinary;
+    Finding finding = Finding::kOrdinary, common = Finding::kOrdinary;
     WorkSums pending;                    // what the model may learn later
     double level = 0;                    // recent mean of the excess
     double ratio = 0;                    // Row::ratio of the last value
@@ -88,7 +90,7 @@ class RankScores {
 
     template <typename Archive>
     void Visit(Archive& archive) {
-      archive(role, group, finding, pending, level, ratio, number, compared);
+      archive(role, group, finding, common, pending, level, ratio, number, compared);
     }
   };
   static constexpr int32_t kAlone = -1;  // it has no peers

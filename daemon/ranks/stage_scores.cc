@@ -30,7 +30,7 @@ std::vector<Score> StageScores::Add(const JoinedIteration& iteration, const Role
     std::vector<double> others;
     for (const RankPart* other : parts)
       if (other != part) others.push_back(static_cast<double>(other->exclusive_ns));
-    const double unit = Median(std::move(others));
+    const double unit = MiddleOf(std::move(others));
     scores.push_back(ScoreOf(*part, kMillion * static_cast<double>(part->exclusive_ns) / unit));
   }
   return scores;

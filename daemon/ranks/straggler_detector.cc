@@ -78,7 +78,8 @@ void StragglerDetector::Begin(size_t part) {
       if (value.number >= since_) excess_[i].Add(value.evidence[i]);
   const RecentMean& before = before_[part];
   const double error = kNormal95 * excess_[part].deviation / std::sqrt(std::max(before.count, 1.0));
-  maybe_before_ = before.count == 0 || before.mean + error > excess_[part].mean / 2;
+  no_baseline_ = before.count == 0 || before.mean + error > excess_[part].mean / 2;
+  maybe_before_ = since_ - rises_[part].earliest() > kObservedPeriod;
 }
 
 void RecentMean::Add(double value) {

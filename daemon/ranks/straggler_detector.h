@@ -35,6 +35,8 @@ using Evidences = std::array<Evidence, kParts>;
 
 // As a share of a rank's work: chips of one model differ by as much.
 inline constexpr double kTolerance = 0.01;
+// Every eighth iteration is observed while nothing is suspicious.
+inline constexpr int64_t kObservedPeriod = 8;
 // Iterations after an alarm that measure its size, each one.
 inline constexpr double kSizeCount = 16;
 
@@ -84,7 +86,9 @@ class StragglerDetector {
   // The rank is slow since, or it was slow until before, this iteration; after an event.
   int64_t since() const { return since_; }
   // Nothing shows that it was ordinary before since().
-  bool maybe_before() const { return maybe_before_; }
+  bool no_baseline() const { return no_baseline_; }
+  // ... or it was, but not that it still was so just before.
+  bool maybe_before() const { return no_baseline_ || maybe_before_; }
   const std::array<ExcessMean, kParts>& excess() const { return excess_; }
   // The evidence that showed it.
   size_t part() const { return part_; }
@@ -94,8 +98,8 @@ class StragglerDetector {
 
   template <typename Archive>
   void Visit(Archive& archive) {
-    archive(before_, rises_, fall_, slow_, maybe_before_, part_, since_, excess_, recent_,
-            recent_count_);
+    archive(before_, rises_, fall_, slow_, no_baseline_, maybe_before_, part_, since_, excess_,
+            recent_, recent_count_);
     part_ = std::min<size_t>(part_, kParts - 1);
   }
 
@@ -114,7 +118,7 @@ class StragglerDetector {
   std::array<RecentMean, kParts> before_;  // excesses that were no evidence
   std::array<CusumBank, kParts> rises_;
   CusumBank fall_;
-  bool slow_ = false, maybe_before_ = false;
+  bool slow_ = false, no_baseline_ = false, maybe_before_ = false;
   size_t part_ = 0;
   int64_t since_ = -1;
   std::array<ExcessMean, kParts> excess_;

@@ -17,6 +17,8 @@ namespace {
 constexpr double kLeastNoise = 0.002;
 constexpr double kNoiseUnknown = 0.01;
 constexpr size_t kFewNoise = 3;  // values that tell no spread
+// A share of iterations: all of three, three of four.
+constexpr double kMost = 0.75;
 // A kernel's mean is not known better than this, relative: GPUs of one kind differ by it.
 constexpr double kLeastKernelNoise = 0.004;
 
@@ -25,6 +27,13 @@ double MedianOf(const std::vector<const RankProfile*>& profiles, const Value& va
   std::vector<double> values;
   for (const RankProfile* profile : profiles) values.push_back(value(*profile));
   return Median(std::move(values));
+}
+
+// Of the median, by what the values differ among each other.
+double ErrorOfMiddle(const std::vector<double>& values) {
+  if (values.size() < 2) return 0;
+  const double spread = MedianDeviation(values, MiddleOf(values));
+  return kOfMedian * spread / std::sqrt(static_cast<double>(values.size()));
 }
 
 }  // namespace
@@ -38,34 +47,79 @@ KernelReference::KernelReference(absl::Span<const Compared> compared) {
   for (const Compared& one : compared) {
     profiles.insert(one.reference.begin(), one.reference.end());
   }
+  if (profiles.empty()) return;
   std::vector<LengthPoint> busy;
   std::map<KernelKey, std::vector<LengthPoint>> means;
-  std::set<double> lengths;
+  std::map<std::string, std::vector<LengthPoint>> of_names;
   for (const RankProfile* profile : profiles) {
     const double length = profile->length();
-    lengths.insert(length);
     busy.push_back({length, profile->time[Spent::kKernels]});
+    std::map<std::string, KernelUse> sums;
     for (const auto& [key, use] : profile->kernels) {
       means[key].push_back({length, use.sum_ns / use.count});
+      sums[key.name].sum_ns += use.sum_ns;
+      sums[key.name].count += use.count;
     }
+    for (const auto& [name, use] : sums) of_names[name].push_back({length, use.sum_ns / use.count});
   }
-  varies_ = lengths.size() > 1;
   busy_ = FitLine(busy);
   for (const auto& [key, points] : means) means_[key] = FitLine(points);
+  for (const auto& [name, points] : of_names) names_[name] = FitLine(points);
 }
 
 double KernelReference::BusyNs(const RankProfile& profile) const {
   return busy_.At(profile.length());
 }
 
-double KernelReference::MeanNs(const KernelKey& key, const RankProfile& profile) const {
-  const auto it = means_.find(key);
-  return it == means_.end() ? 0 : std::max(it->second.At(profile.length()), 0.0);
+KernelReference::Mean KernelReference::MeanAt(const LengthLine& line, double length) {
+  return line.Tells(length) ? Mean{std::max(line.At(length), 0.0), line.spread} : Mean{};
 }
 
-double KernelReference::SpreadOf(const KernelKey& key) const {
+KernelReference::Mean KernelReference::MeanOf(const KernelKey& key,
+                                              const Compared& compared) const {
+  std::vector<double> means_ns;
+  for (const RankProfile* profile : compared.reference) {
+    if (profile->lengths != compared.rank->lengths) continue;
+    const auto it = profile->kernels.find(key);
+    if (it != profile->kernels.end()) means_ns.push_back(it->second.sum_ns / it->second.count);
+  }
+  if (!means_ns.empty()) {
+    const double ns = Median(means_ns);
+    return {ns, ns > 0 ? MedianDeviation(means_ns, ns) / ns : 0};
+  }
   const auto it = means_.find(key);
-  return it == means_.end() ? 0 : it->second.spread;
+  return it == means_.end() ? Mean{} : MeanAt(it->second, compared.rank->length());
+}
+
+void KernelReference::Add(const KernelUse& use, const Mean& mean, Named* named) {
+  if (mean.ns <= 0) return;
+  const double spread_ns = use.count * mean.ns * mean.spread;
+  named->count += use.count;
+  named->own_ns += use.sum_ns;
+  named->expected_ns += use.count * mean.ns;
+  named->variance_ns2 += use.count * use.spread_ns * use.spread_ns + spread_ns * spread_ns;
+}
+
+std::map<std::string, KernelReference::Named> KernelReference::Compare(
+    const Compared& compared) const {
+  std::map<std::string, KernelUse> uses;
+  std::map<std::string, Named> result;
+  for (const auto& [key, use] : compared.rank->kernels) {
+    uses[key.name].count += use.count;
+    uses[key.name].sum_ns += use.sum_ns;
+    Add(use, MeanOf(key, compared), &result[key.name]);
+  }
+  for (const auto& [name, use] : uses) {
+    Named& of_grids = result[name];
+    const auto line = names_.find(name);
+    if (of_grids.count == use.count || line == names_.end()) continue;
+    // Grids of other lengths.
+    Named of_name;
+    Add(use, MeanAt(line->second, compared.rank->length()), &of_name);
+    if (of_name.count > 0) of_grids = of_name;
+  }
+  std::erase_if(result, [](const auto& named) { return named.second.expected_ns <= 0; });
+  return result;
 }
 
 WorkDifference DifferenceOf(const Compared& compared, const KernelReference& reference) {
@@ -76,10 +130,9 @@ WorkDifference DifferenceOf(const Compared& compared, const KernelReference& ref
            });
   };
   double slower_ns = 0, sum_ns = 0;
-  for (const auto& [key, use] : rank.kernels) {
-    sum_ns += use.sum_ns;
-    const double mean_ns = reference.MeanNs(key, rank);
-    if (mean_ns > 0) slower_ns += use.sum_ns - use.count * mean_ns;
+  for (const auto& [key, use] : rank.kernels) sum_ns += use.sum_ns;
+  for (const auto& [name, named] : reference.Compare(compared)) {
+    slower_ns += named.own_ns - named.expected_ns;
   }
   // Kernels of several streams run at the same time.
   if (sum_ns > 0) slower_ns *= std::min(1.0, rank.time[Spent::kKernels] / sum_ns);
@@ -102,63 +155,69 @@ WorkDifference DifferenceOf(const Compared& compared, const KernelReference& ref
   return difference;
 }
 
-MeanDifference MeanDifferenceOf(const Comparisons& comparisons, const KernelReference& reference) {
-  MeanDifference result;
-  std::vector<double> work_ns;
+UsualDifference UsualDifferenceOf(const Comparisons& comparisons,
+                                  const KernelReference& reference) {
+  UsualDifference result;
   if (comparisons.rank.empty()) return result;
-  const auto count = static_cast<double>(comparisons.rank.size());
+  std::vector<double> work_ns;
   for (const Compared& one : comparisons.rank) {
-    const WorkDifference difference = DifferenceOf(one, reference);
-    for (size_t i = 0; i < kWorkParts; ++i) {
-      result.mean.part_ns[i] += difference.part_ns[i] / count;
-    }
     for (const RankProfile* profile : one.reference) work_ns.push_back(profile->time.work_ns());
   }
   result.work_ns = Median(std::move(work_ns));
-  std::vector<std::vector<double>> values(kWorkParts + 1);
-  for (const Compared& one : comparisons.noise) {
-    const WorkDifference difference = DifferenceOf(one, reference);
-    for (size_t i = 0; i < kWorkParts; ++i) values[i].push_back(difference.part_ns[i]);
-    values[kWorkParts].push_back(difference.total_ns() - difference[WorkPart::kLengths]);
-    // That of lengths is known: the reference's lengths differ, too.
-    values[static_cast<size_t>(WorkPart::kLengths)].back() = 0;
-  }
-  const double least = values[0].size() < kFewNoise ? kNoiseUnknown : kLeastNoise;
-  const auto error_of = [&](const std::vector<double>& of_part) {
-    const double spread_ns = MedianDeviation(of_part, 0) / std::sqrt(count);
-    return std::hypot(of_part.empty() ? 0 : spread_ns, least * result.work_ns);
+  std::vector<WorkDifference> own, noise;
+  for (const Compared& one : comparisons.rank) own.push_back(DifferenceOf(one, reference));
+  for (const Compared& one : comparisons.noise) noise.push_back(DifferenceOf(one, reference));
+  const double least = noise.size() < kFewNoise ? kNoiseUnknown : kLeastNoise;
+  const auto value_of = [&](const auto& of) {
+    std::vector<double> own_ns, noise_ns;
+    for (const WorkDifference& difference : own) own_ns.push_back(of(difference));
+    for (const WorkDifference& difference : noise) noise_ns.push_back(of(difference));
+    const double noise_of_one_ns = noise_ns.empty() ? 0 : MedianDeviation(noise_ns, 0);
+    const double least_ns = least * result.work_ns;
+    const double above_ns = kSure * std::hypot(noise_of_one_ns, least_ns);
+    const auto above = static_cast<double>(
+        std::count_if(own_ns.begin(), own_ns.end(), [&](double ns) { return ns > above_ns; }));
+    const auto count = static_cast<double>(own_ns.size());
+    const double error_ns =
+        std::max(kOfMedian * noise_of_one_ns / std::sqrt(count), ErrorOfMiddle(own_ns));
+    return UsualDifference::Value{MiddleOf(std::move(own_ns)), std::hypot(error_ns, least_ns),
+                                  noise_ns.size() >= kFewNoise && above >= kMost * count};
   };
-  for (size_t i = 0; i < kWorkParts; ++i) result.error_ns[i] = error_of(values[i]);
-  result.total_error_ns = error_of(values[kWorkParts]);
+  for (size_t i = 0; i < kWorkParts; ++i) {
+    result.parts[i] = value_of([&](const WorkDifference& d) { return d.part_ns[i]; });
+  }
+  result.excess = value_of([](const WorkDifference& d) { return d.excess_ns(); });
   return result;
 }
 
 std::vector<NameDifference> NameDifferencesOf(absl::Span<const Compared> compared,
                                               const KernelReference& reference) {
-  struct Sum {
-    double count = 0, time_ns = 0, own_ns = 0, variance_ns2 = 0;
+  struct Iterations {
+    KernelReference::Named sum;
+    std::vector<double> log_factors, excess_ns;
   };
-  std::map<std::string, Sum> sums;
+  std::map<std::string, Iterations> all;
   for (const Compared& one : compared) {
-    for (const auto& [key, use] : one.rank->kernels) {
-      const double mean_ns = reference.MeanNs(key, *one.rank);
-      if (mean_ns <= 0) continue;
-      Sum& sum = sums[key.name];
-      sum.count += use.count;
-      sum.time_ns += use.count * mean_ns;
-      sum.own_ns += use.sum_ns;
-      const double spread_ns = use.count * mean_ns * reference.SpreadOf(key);
-      sum.variance_ns2 += use.count * use.spread_ns * use.spread_ns + spread_ns * spread_ns;
+    for (const auto& [name, named] : reference.Compare(one)) {
+      if (named.own_ns <= 0) continue;
+      Iterations& of_name = all[name];
+      of_name.sum.count += named.count;
+      of_name.sum.own_ns += named.own_ns;
+      of_name.sum.expected_ns += named.expected_ns;
+      of_name.sum.variance_ns2 += named.variance_ns2;
+      of_name.log_factors.push_back(std::log(named.own_ns / named.expected_ns));
+      of_name.excess_ns.push_back(named.own_ns - named.expected_ns);
     }
   }
   const auto iterations = static_cast<double>(compared.size());
   std::vector<NameDifference> names;
-  for (const auto& [name, sum] : sums) {
-    if (sum.own_ns <= 0) continue;
-    names.push_back({name, std::log(sum.own_ns / sum.time_ns),
-                     std::hypot(std::sqrt(sum.variance_ns2) / sum.own_ns, kLeastKernelNoise),
-                     sum.count / iterations, sum.time_ns / iterations,
-                     (sum.own_ns - sum.time_ns) / iterations});
+  for (const auto& [name, of_name] : all) {
+    const double told = kOfMedian * std::sqrt(of_name.sum.variance_ns2) / of_name.sum.own_ns;
+    const double seen = ErrorOfMiddle(of_name.log_factors);
+    names.push_back({name, MiddleOf(of_name.log_factors),
+                     std::hypot(std::max(told, seen), kLeastKernelNoise),
+                     of_name.sum.count / iterations, of_name.sum.expected_ns / iterations,
+                     MiddleOf(of_name.excess_ns)});
   }
   std::sort(names.begin(), names.end(), [](const NameDifference& a, const NameDifference& b) {
     return a.excess_ns > b.excess_ns;

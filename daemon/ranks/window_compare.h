@@ -20,6 +20,9 @@
 
 namespace seqpoint::ranks {
 
+// A difference counts from so many standard deviations on: 1 in 30,000 is larger without a fault.
+inline constexpr double kSure = 4;
+
 enum class WorkPart : uint8_t {
   kSameKernels,  // kernels that both have take longer
   kMoreKernels,  // there are more of them, or others
@@ -35,39 +38,59 @@ inline constexpr size_t kWorkParts = static_cast<size_t>(WorkPart::kCount);
 struct WorkDifference {
   std::array<double, kWorkParts> part_ns = {};  // the rank's minus the reference's
   double total_ns() const;
+  // Beyond what the lengths explain.
+  double excess_ns() const { return total_ns() - (*this)[WorkPart::kLengths]; }
   double operator[](WorkPart part) const { return part_ns[static_cast<size_t>(part)]; }
 };
 
-// What the reference tells of kernels at any length: a line through its iterations, where they have
-// three lengths or more; else the median.
+// What the reference takes for a rank's kernels. Where it has the rank's lengths in the same
+// iteration, that is what it takes there. Otherwise a line through its iterations tells, where they
+// have shorter and longer lengths, three in all.
 class KernelReference {
  public:
   explicit KernelReference(absl::Span<const Compared> compared);
 
   // Expected of a rank with these lengths, nanoseconds.
   double BusyNs(const RankProfile& profile) const;
-  // The mean duration of one kernel; 0: the reference has none of these.
-  double MeanNs(const KernelKey& key, const RankProfile& profile) const;
-  // How much the means of a kernel differ in the reference, relative to their median; robust.
-  double SpreadOf(const KernelKey& key) const;
-  bool Varies() const { return varies_; }  // the lengths
+  bool Varies() const { return busy_.shortest < busy_.longest; }  // the lengths
+
+  // The kernels of one name in an iteration, beside what the reference takes for as many.
+  struct Named {
+    double count = 0, own_ns = 0, expected_ns = 0;
+    double variance_ns2 = 0;  // of own_ns - expected_ns
+  };
+  // Those that can be compared.
+  std::map<std::string, Named> Compare(const Compared& compared) const;
 
  private:
+  // Of one kernel: its mean duration, and how much that differs, relative. 0: not known.
+  struct Mean {
+    double ns = 0, spread = 0;
+  };
+  static Mean MeanAt(const LengthLine& line, double length);
+  Mean MeanOf(const KernelKey& key, const Compared& compared) const;
+  static void Add(const KernelUse& use, const Mean& mean, Named* named);
+
   LengthLine busy_;
   std::map<KernelKey, LengthLine> means_;
-  bool varies_ = false;
+  std::map<std::string, LengthLine> names_;  // of all grids together
 };
 
 WorkDifference DifferenceOf(const Compared& compared, const KernelReference& reference);
 
-// The mean difference of several iterations, and its standard deviation, by part and of the total.
-struct MeanDifference {
-  WorkDifference mean;
-  std::array<double, kWorkParts> error_ns = {};
-  double total_error_ns = 0;
+// The difference of most of several iterations: medians, so that one that something else disturbed
+// does not decide; and their standard deviations.
+struct UsualDifference {
+  struct Value {
+    double ns = 0, error_ns = 0;
+    bool in_most = false;  // iterations, each by itself, it is above the noise for sure
+  };
+  std::array<Value, kWorkParts> parts = {};
+  Value excess;        // beyond what the lengths explain
   double work_ns = 0;  // of the reference
+  const Value& operator[](WorkPart part) const { return parts[static_cast<size_t>(part)]; }
 };
-MeanDifference MeanDifferenceOf(const Comparisons& comparisons, const KernelReference& reference);
+UsualDifference UsualDifferenceOf(const Comparisons& comparisons, const KernelReference& reference);
 
 // The kernels of one name.
 struct NameDifference {
@@ -75,7 +98,7 @@ struct NameDifference {
   double log_factor = 0;  // of their duration
   double error = 0;       // of that, a standard deviation
   double count = 0;       // in an iteration
-  double time_ns = 0;     // that they would take in an iteration as the reference
+  double time_ns = 0;     // that they take in an iteration of the reference
   double excess_ns = 0;
 };
 // Of names that both have, most excess first.

@@ -121,7 +121,7 @@ Estimate CostShare(const RankQuestion& question, double confidence) {
       iteration_ns = std::max(iteration_ns, profile.time.iteration_ns);
     }
     const WorkDifference difference = DifferenceOf(*compared, reference);
-    double excess_ns = difference.total_ns() - difference[WorkPart::kLengths];
+    double excess_ns = difference.excess_ns();
     // Against earlier iterations, what the rank waited then and does not now costs nothing.
     if (question.peers.empty()) excess_ns += std::min(MoreWaitNs(*compared), 0.0);
     const double wait_ns = WaitForNs(iteration, question.rank, equal);
@@ -145,11 +145,15 @@ Estimate CostShare(const RankQuestion& question, double confidence) {
       StudentQuantile(confidence, count - 1) * spread,
       NormalQuantile(confidence) * kMethodError * share,
       question.peers.empty() ? EarlierErrorOf(comparisons.rank[0].reference, confidence) : 0);
-  Estimate cost = {share, std::max(share - half, 0.0), std::min(share + half, 1.0)};
-  if (!question.peers.empty() && !equal && excess_sum > 0) {
-    const auto [low, high] = ShareBounds(cost_sum / excess_sum, count, confidence);
-    cost.low = std::min(cost.low, low * excess_sum / time_sum);
-    cost.high = std::max(cost.high, high * excess_sum / time_sum);
+  // Where none of the iterations had a cost, up to this share of all iterations may have one.
+  const double unseen = 1 - std::pow(1 - confidence, 1 / count);
+  const double excess = excess_sum / time_sum;
+  Estimate cost = {share, std::max(share - half, 0.0),
+                   std::min(std::max(share + half, unseen * excess), 1.0)};
+  if (!question.peers.empty() && !equal && excess > 0) {
+    const auto [low, high] = ShareBounds(share / excess, count, confidence);
+    cost.low = std::min(cost.low, low * excess);
+    cost.high = std::max(cost.high, high * excess);
   }
   return cost;
 }

@@ -52,6 +52,7 @@ struct RankWindow {
   int64_t begin_ns = 0;                   // on the host, by the trace's clock: the call that starts
   int64_t end_ns = 0;                     // the iteration, and the one that starts the next
   std::vector<CollectiveRecord> records;  // in the order of their starts; empty: not told
+  bool disturbed = false;                 // the rank has not had these lengths before
 };
 
 // A rank's part in a collective.

@@ -43,8 +43,8 @@ std::vector<RankProfile> ProfilesOf(absl::Span<const RankWindow> windows, const 
   std::vector<RankTime> times = TimesOf(windows, join);
   std::vector<RankProfile> profiles;
   for (size_t w = 0; w < windows.size(); ++w) {
-    profiles.push_back({windows[w].rank, windows[w].iteration, windows[w].lengths, times[w],
-                        UsesOf(*windows[w].trace)});
+    profiles.push_back({windows[w].rank, windows[w].iteration, windows[w].lengths,
+                        windows[w].disturbed, times[w], UsesOf(*windows[w].trace)});
   }
   std::map<TransferKey, std::vector<double>> transfers_ns;
   std::map<std::pair<std::vector<int32_t>, std::string>, uint32_t> unknown;

@@ -52,6 +52,9 @@ struct RankProfile {
   int32_t rank = 0;
   int64_t iteration = 0;
   std::array<int64_t, 2> lengths = {};
+  // The first iteration of a length takes longer, as libraries choose algorithms and load modules
+  // in it: it says nothing of the rank's speed.
+  bool disturbed = false;
   RankTime time;
   std::map<KernelKey, KernelUse> kernels;  // those that are no collective
   std::map<TransferKey, TransferUse> transfers;

@@ -6,6 +6,7 @@
 #include <iterator>
 #include <map>
 #include <optional>
+#include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -17,9 +18,7 @@
 namespace seqpoint::ranks {
 namespace {
 
-// A difference counts from so many standard deviations on: 1 in 30,000 is larger without a fault.
-constexpr double kSure = 4;
-// ... and from this share of the work on: less is no reason to look for.
+// A difference counts from this share of the work on: less is no reason to look for.
 constexpr double kLeastShare = 0.005;
 // The reason holds at least this share of the excess; otherwise there are several.
 constexpr double kMostOfIt = 0.5;
@@ -42,96 +41,125 @@ struct SlowLink {
   std::vector<int32_t> ranks;
   Estimate factor = {1, 1, 1};
   double excess_ns = 0;  // of an iteration
-  double count = 0;      // transfers
   bool against_earlier = false;
 };
 
-struct Durations {
-  std::vector<double> medians_ns;
-  double spread_ns = 0;  // of one
-  double count = 0;
-  void Add(double median_ns, double one_spread_ns, double more) {
-    medians_ns.push_back(median_ns);
-    spread_ns = std::max(spread_ns, one_spread_ns);
-    count += more;
-  }
-  // Of the median, a standard deviation.
-  double ErrorNs() const { return std::hypot(1.25 * spread_ns / std::sqrt(count), kStampNs); }
-};
-
+// Transfers of one iteration are no independent values: they overlap with each other, or are one
+// message to and fro. Iterations are, so each has one factor, of all its transfers together.
 class Links {
  public:
-  explicit Links(const RankQuestion& question) : question_(question) {
-    Collect(question.iterations, &now_);
-    Collect(question.earlier, &earlier_);
-  }
+  explicit Links(const RankQuestion& question)
+      : rank_(question.rank),
+        now_(TransfersOf(question.iterations)),
+        earlier_(TransfersOf(question.earlier)) {}
 
   // The ranks, `question.rank` among them, whose transfers have become slowest; nothing where none
   // is slow beyond noise.
   std::optional<SlowLink> Slowest() const {
-    std::map<std::vector<int32_t>, SlowLink> links;
-    std::map<std::vector<int32_t>, std::pair<double, double>> sums;  // log factor * weight, weight
-    for (const auto& [key, durations] : now_) {
-      if (!std::binary_search(key.ranks.begin(), key.ranks.end(), question_.rank)) continue;
-      SlowLink& link = links[key.ranks];
-      const Durations reference = ReferenceOf(key, &link.against_earlier);
-      if (reference.medians_ns.empty()) continue;
-      const double own_ns = Median(durations.medians_ns);
-      const double usual_ns = Median(reference.medians_ns);
-      const double noise = std::hypot(durations.ErrorNs(), reference.ErrorNs()) / usual_ns;
-      const double factor = own_ns / usual_ns;
-      if (factor < 1 + kLeastSlowLink || factor - 1 < kSure * noise) continue;
-      auto& [sum, weight] = sums[key.ranks];
-      sum += std::log(factor) * own_ns;
-      weight += own_ns;
-      link.count += 1;
-      link.excess_ns += own_ns - usual_ns;
-      const double half = kInterval * noise;
-      link.factor.low = link.count > 1 ? std::min(link.factor.low, factor - half) : factor - half;
-      link.factor.high = std::max(link.factor.high, factor + half);
+    std::set<std::vector<int32_t>> links;
+    for (const Transfers& iteration : now_) {
+      for (const auto& [key, use] : iteration) {
+        if (std::binary_search(key.ranks.begin(), key.ranks.end(), rank_)) links.insert(key.ranks);
+      }
     }
     std::optional<SlowLink> slowest;
-    for (auto& [ranks, link] : links) {
-      if (link.count == 0 || (slowest && link.excess_ns <= slowest->excess_ns)) continue;
-      slowest = link;
-      slowest->ranks = ranks;
-      slowest->factor.value = std::exp(sums[ranks].first / sums[ranks].second);
+    for (const std::vector<int32_t>& ranks : links) {
+      std::optional<SlowLink> link = SlowLinkOf(ranks);
+      if (link && (!slowest || link->excess_ns > slowest->excess_ns)) slowest = std::move(link);
     }
     return slowest;
   }
 
  private:
-  using ByKey = std::map<TransferKey, Durations>;
+  using Transfers = std::map<TransferKey, TransferUse>;  // of an iteration
+  struct Compared {
+    double own_ns = 0, usual_ns = 0, count = 0;
+    double factor() const { return own_ns / usual_ns; }
+  };
 
-  static void Collect(absl::Span<const IterationProfiles> iterations, ByKey* to) {
+  static std::vector<Transfers> TransfersOf(absl::Span<const IterationProfiles> iterations) {
+    std::vector<Transfers> all;
     for (const IterationProfiles& iteration : iterations) {
+      Transfers& of_iteration = all.emplace_back();
       for (const RankProfile& profile : iteration) {
-        for (const auto& [key, use] : profile.transfers) {
-          if (profile.rank == key.ranks.front())
-            (*to)[key].Add(use.median_ns, use.spread_ns, use.count);
-        }
+        of_iteration.insert(profile.transfers.begin(), profile.transfers.end());
       }
     }
+    return all;
   }
 
-  Durations ReferenceOf(const TransferKey& key, bool* against_earlier) const {
-    if (const auto it = earlier_.find(key); it != earlier_.end()) {
-      *against_earlier = true;
-      return it->second;
-    }
-    Durations others;
-    for (const auto& [other, durations] : now_) {
-      if (other.ranks == key.ranks || other.ranks.size() != key.ranks.size() ||
-          other.function != key.function || other.bytes != key.bytes || other.order != key.order) {
-        continue;
+  // Not of the iteration `except` itself. 0: there are none.
+  double UsualNs(const TransferKey& key, const Transfers* except) const {
+    std::vector<double> medians_ns;
+    for (const Transfers& iteration : earlier_) {
+      const auto it = iteration.find(key);
+      if (&iteration != except && it != iteration.end()) {
+        medians_ns.push_back(it->second.median_ns);
       }
-      others.Add(Median(durations.medians_ns), durations.spread_ns, durations.count);
     }
-    return others;
+    return Median(std::move(medians_ns));
   }
 
-  const RankQuestion& question_;
-  ByKey now_, earlier_;
+  double OthersNs(const TransferKey& key) const {
+    std::vector<double> medians_ns;
+    for (const Transfers& iteration : now_) {
+      for (const auto& [other, use] : iteration) {
+        const bool alike = other.ranks != key.ranks && other.ranks.size() == key.ranks.size() &&
+                           other.function == key.function && other.bytes == key.bytes &&
+                           other.order == key.order;
+        if (alike) medians_ns.push_back(use.median_ns);
+      }
+    }
+    return Median(std::move(medians_ns));
+  }
+
+  template <typename Usual>
+  static Compared Compare(const std::vector<int32_t>& ranks, const Transfers& iteration,
+                          const Usual& usual) {
+    Compared compared;
+    for (const auto& [key, use] : iteration) {
+      const double usual_ns = key.ranks == ranks ? usual(key) : 0;
+      if (usual_ns <= 0) continue;
+      compared.own_ns += use.count * use.median_ns;
+      compared.usual_ns += use.count * usual_ns;
+      compared.count += use.count;
+    }
+    return compared;
+  }
+
+  std::optional<SlowLink> SlowLinkOf(const std::vector<int32_t>& ranks) const {
+    SlowLink link = {.ranks = ranks, .against_earlier = !earlier_.empty()};
+    std::vector<double> factors, excesses_ns, noise;
+    double stamps = 0;
+    for (const Transfers& iteration : now_) {
+      const Compared compared = Compare(ranks, iteration, [&](const TransferKey& key) {
+        return link.against_earlier ? UsualNs(key, nullptr) : OthersNs(key);
+      });
+      if (compared.usual_ns <= 0) continue;
+      factors.push_back(compared.factor());
+      excesses_ns.push_back(compared.own_ns - compared.usual_ns);
+      stamps = std::max(stamps, kStampNs * compared.count / compared.usual_ns);
+    }
+    if (factors.empty()) return std::nullopt;
+    for (const Transfers& iteration : earlier_) {
+      const Compared compared = Compare(
+          ranks, iteration, [&](const TransferKey& key) { return UsualNs(key, &iteration); });
+      if (compared.usual_ns > 0) noise.push_back(compared.factor());
+    }
+    const double factor = MiddleOf(factors);
+    const double spread =
+        std::max(MedianDeviation(factors, factor), noise.empty() ? 0 : MedianDeviation(noise, 1));
+    const double error =
+        std::hypot(kOfMedian * spread / std::sqrt(static_cast<double>(factors.size())), stamps);
+    if (factor < 1 + kLeastSlowLink || factor - 1 < kSure * error) return std::nullopt;
+    const double half = kInterval * error;
+    link.factor = {factor, factor - half, factor + half};
+    link.excess_ns = MiddleOf(excesses_ns);
+    return link;
+  }
+
+  const int32_t rank_;
+  const std::vector<Transfers> now_, earlier_;
 };
 
 // Kernels that the rank and its reference both have. Their names tell more surely than all the work
@@ -143,7 +171,10 @@ class SlowKernels {
       : names_(std::move(names)), work_ns_(work_ns) {
     for (const NameDifference& name : names_) all_.Add(name);
     for (const NameDifference& name : names_) {
-      if (name.log_factor < kSure * name.error || name.log_factor < overall() / 2) continue;
+      if (name.log_factor < kSure * name.error || name.log_factor < overall() / 2) {
+        others_.Add(name);
+        continue;
+      }
       slow_.Add(name);
       slow_names_.push_back(name);
     }
@@ -167,8 +198,15 @@ class SlowKernels {
   const std::vector<NameDifference>& slow_names() const { return slow_names_; }
   size_t names() const { return names_.size(); }
 
-  bool IsSlow() const { return IsSure(slow_) || (IsSure(all_) && IsOneFactor()); }
+  bool AllAreSlow() const { return IsSure(all_) && IsOneFactor(); }
+  // ... and the others are slower by less than half of that, for sure.
+  bool FewAreSlow() const {
+    if (!IsSure(slow_)) return false;
+    const double half = slow_.excess_ns / slow_.time_ns / 2;
+    return half * others_.time_ns - others_.excess_ns > kSure * others_.error_ns;
+  }
 
+ private:
   // Kernels of nearly all names are slower, not only of few.
   bool IsOneFactor() const {
     std::vector<double> factors;
@@ -181,7 +219,6 @@ class SlowKernels {
     return factors[(factors.size() - 1) / 2] >= overall() / 2;
   }
 
- private:
   double overall() const { return std::log1p(all_.excess_ns / all_.time_ns); }
   bool IsSure(const Sum& sum) const {
     return sum.excess_ns > kSure * sum.error_ns && sum.excess_ns > kLeastShare * work_ns_;
@@ -189,7 +226,7 @@ class SlowKernels {
 
   const std::vector<NameDifference> names_;
   const double work_ns_;
-  Sum all_, slow_;
+  Sum all_, slow_, others_;
   std::vector<NameDifference> slow_names_;
 };
 
@@ -199,7 +236,7 @@ class ReasonFinder {
       : question_(question),
         comparisons_(ComparisonsOf(question)),
         reference_(comparisons_.rank),
-        difference_(MeanDifferenceOf(comparisons_, reference_)),
+        difference_(UsualDifferenceOf(comparisons_, reference_)),
         kernels_(NameDifferencesOf(comparisons_.rank, reference_), difference_.work_ns) {}
 
   ReasonVerdict Run() {
@@ -209,25 +246,26 @@ class ReasonFinder {
                           : "no window has this rank and a peer of it";
       return verdict_;
     }
-    // Against its own earlier iterations longer sequences say nothing of the rank.
-    if (question_.peers.empty()) {
-      difference_.mean.part_ns[static_cast<size_t>(WorkPart::kLengths)] = 0;
-    }
-    verdict_.excess_ns = difference_.mean.total_ns();
-    verdict_.error_ns = difference_.total_error_ns;
+    verdict_.excess_ns = difference_.excess.ns;
+    verdict_.error_ns = difference_.excess.error_ns;
     const WorkPart part = LargestPart();
-    const bool longer = IsSure(verdict_.excess_ns, verdict_.error_ns);
+    const bool longer = IsSure(difference_.excess);
     const std::optional<SlowLink> link = Links(question_).Slowest();
     if (link && (!longer || link->excess_ns > verdict_.excess_ns || part == WorkPart::kTransfer)) {
       SayLink(*link);
-    } else if ((!longer || part == WorkPart::kSameKernels) && kernels_.IsSlow()) {
+    } else if ((!longer || part == WorkPart::kSameKernels) &&
+               (kernels_.AllAreSlow() || kernels_.FewAreSlow())) {
       SayKernels();
+    } else if (!longer && IsFromLengths()) {
+      verdict_.explained_ns = difference_[WorkPart::kLengths].ns;
+      verdict_.excess_ns += verdict_.explained_ns;
+      Say(WorkPart::kLengths);
     } else if (!longer) {
       verdict_.text =
           absl::StrFormat("its work is not longer than %s beyond noise: %s, +- %s",
                           comparisons_.with, Ms(verdict_.excess_ns), Ms(kSure * verdict_.error_ns));
     } else if (verdict_.explained_ns < kMostOfIt * verdict_.excess_ns ||
-               !IsSure(verdict_.explained_ns, ErrorOf(part))) {
+               !IsSure(difference_[part])) {
       verdict_.text =
           absl::StrCat("its work is ", Ms(verdict_.excess_ns), " longer than ", comparisons_.with,
                        ", and no part of it holds most of that: ", PartsInWords());
@@ -239,18 +277,30 @@ class ReasonFinder {
   }
 
  private:
-  bool IsSure(double ns, double error_ns) const {
-    return ns > kSure * error_ns && ns > kLeastShare * difference_.work_ns;
+  bool IsSure(const UsualDifference::Value& value) const {
+    return (value.ns > kSure * value.error_ns || value.in_most) &&
+           value.ns > kLeastShare * difference_.work_ns;
   }
-  double ErrorOf(WorkPart part) const { return difference_.error_ns[static_cast<size_t>(part)]; }
+  // Most of what its iterations are longer. Against its own earlier ones longer sequences say
+  // nothing of the rank.
+  bool IsFromLengths() const {
+    const double lengths_ns = difference_[WorkPart::kLengths].ns;
+    const double total_ns = difference_.excess.ns + lengths_ns;
+    return !question_.peers.empty() && IsSure({total_ns, difference_.excess.error_ns}) &&
+           lengths_ns >= kMostOfIt * total_ns;
+  }
 
+  // Of those that sum to the excess.
   WorkPart LargestPart() {
-    size_t largest = 0;
+    auto largest = WorkPart::kSameKernels;
     for (size_t i = 0; i < kWorkParts; ++i) {
-      if (difference_.mean.part_ns[i] > difference_.mean.part_ns[largest]) largest = i;
+      const auto part = static_cast<WorkPart>(i);
+      if (part != WorkPart::kLengths && difference_[part].ns > difference_[largest].ns) {
+        largest = part;
+      }
     }
-    verdict_.explained_ns = difference_.mean.part_ns[largest];
-    return static_cast<WorkPart>(largest);
+    verdict_.explained_ns = difference_[largest].ns;
+    return largest;
   }
 
   std::string PartsInWords() const {
@@ -259,7 +309,7 @@ class ReasonFinder {
         "transfers",     "copies and the rest"};
     std::vector<std::string> parts;
     for (size_t i = 0; i < kWorkParts; ++i) {
-      const double ns = difference_.mean.part_ns[i];
+      const double ns = difference_.parts[i].ns;
       if (std::abs(ns) < kLeastShare * difference_.work_ns) continue;
       parts.push_back(absl::StrCat(kNames[i], " ", Ms(ns)));
     }
@@ -267,7 +317,7 @@ class ReasonFinder {
   }
 
   void Say(WorkPart part) {
-    const double error = kInterval * ErrorOf(part) / difference_.work_ns;
+    const double error = kInterval * difference_[part].error_ns / difference_.work_ns;
     const double factor = 1 + verdict_.explained_ns / difference_.work_ns;
     verdict_.factor = {factor, factor - error, factor + error};
     switch (part) {
@@ -317,7 +367,7 @@ class ReasonFinder {
   }
 
   void SayKernels() {
-    if (kernels_.IsOneFactor()) {
+    if (kernels_.AllAreSlow()) {
       verdict_.reason = Reason::kClocks;
       verdict_.factor = kernels_.all().Factor();
       verdict_.explained_ns = kernels_.all().excess_ns;
@@ -401,7 +451,7 @@ class ReasonFinder {
   const RankQuestion& question_;
   const Comparisons comparisons_;
   const KernelReference reference_;
-  MeanDifference difference_;
+  const UsualDifference difference_;
   const SlowKernels kernels_;
   ReasonVerdict verdict_;
 };

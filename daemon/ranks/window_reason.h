@@ -1,10 +1,12 @@
 // Why a rank is slow, from windows of all ranks at the same iterations.
 //
-// The rank's work is longer than that of its peers by some time, its excess. The excess is the sum
-// of its parts: the same kernels take longer, there are more kernels, the lengths are longer, the
-// host launches later, the batch comes later. The reason is the part that holds most of the excess,
-// where it is larger than what the peers differ by among each other. Otherwise it is not known, and
-// the answer says why. A link is slow where transfers take longer although all ranks had come.
+// The rank's work is longer than that of its peers at its lengths by some time, its excess. The
+// excess is the sum of its parts: the same kernels take longer, there are more kernels, the host
+// launches later, the batch comes later. The reason is the part that holds most of the excess,
+// where it is larger than what the peers differ by among each other, and than what the iterations
+// differ by. Otherwise it is not known, and the answer says why; longer lengths are the reason
+// where there is no excess beyond them. A link is slow where transfers take longer although all
+// ranks had come.
 //
 // Threading: free functions. Ownership: values.
 #ifndef DAEMON_RANKS_WINDOW_REASON_H_
@@ -41,7 +43,7 @@ struct SlowKernel {
 struct ReasonVerdict {
   Reason reason = Reason::kUnknown;
   Estimate factor = {1, 1, 1};      // of what is slow: kernels, transfers, work; 99 %
-  double excess_ns = 0;             // of the rank's work, in the mean iteration,
+  double excess_ns = 0;             // of the rank's work, in the usual iteration,
   double explained_ns = 0;          // ... and the part of it that the reason holds
   double error_ns = 0;              // of the excess, a standard deviation
   std::vector<SlowKernel> kernels;  // most excess first

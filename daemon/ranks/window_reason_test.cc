@@ -144,6 +144,143 @@ TEST(WindowReasonTest, AStageIsComparedWithItsOwnEarlierWindows) {
             "no other rank does the same work, and no earlier window is there");
 }
 
+// Rank 1's host is late in the first windows.
+std::vector<IterationProfiles> WithLateHost(size_t late, const StepShape& fault, bool disturbed) {
+  RankJob job(4);
+  job.noise = 0.02;
+  job.idle_between = true;
+  std::vector<Programs> programs;
+  for (size_t i = 0; i < 2 * kWindows; ++i) {
+    Programs& of_iteration = programs.emplace_back(4, DataParallel({}));
+    of_iteration[1] = DataParallel(fault);
+    if (i >= late) continue;
+    of_iteration[1].insert(of_iteration[1].begin() + 20, {.kind = Op::kHost, .us = 6000});
+  }
+  const SimulatedRun run = job.Run(programs);
+  std::vector<IterationProfiles> iterations;
+  for (size_t i = 0; i < programs.size(); ++i) {
+    std::vector<RankWindow> windows = run.Windows(i, /*told=*/true);
+    windows[1].disturbed = disturbed && i < late;
+    iterations.push_back(ProfilesOf(windows, JoinWindows(windows)));
+  }
+  return iterations;
+}
+
+TEST(WindowReasonTest, AHostThatIsLateOnceIsNoReason) {
+  EXPECT_EQ(ReasonOf(WithLateHost(6, {}, false)).reason, Reason::kHost);
+  for (const size_t late : {1u, 2u}) {
+    EXPECT_EQ(ReasonOf(WithLateHost(late, {}, false)).reason, Reason::kUnknown) << late;
+    const ReasonVerdict slow = ReasonOf(WithLateHost(late, {.factor = 1.05}, false));
+    EXPECT_EQ(slow.reason, Reason::kClocks) << slow.text;
+  }
+}
+
+// The first time of a length: libraries choose algorithms.
+TEST(WindowReasonTest, IterationsWhoseLengthsAreNewToTheRankDoNotTell) {
+  const ReasonVerdict verdict = ReasonOf(WithLateHost(4, {.factor = 1.05}, true));
+  EXPECT_EQ(verdict.reason, Reason::kClocks) << verdict.text;
+  EXPECT_EQ(ReasonOf(WithLateHost(6, {}, true)).text, "no window has this rank and a peer of it");
+}
+
+TEST(WindowReasonTest, AStallOfAllKernelsDoesNotHideFewSlowOnes) {
+  StepShape slow = {.slow = "gelu_forward", .slow_factor = 1.5};
+  RankJob job(4);
+  job.noise = 0.02;
+  job.idle_between = true;
+  std::vector<Programs> programs(kWindows, Programs(4, DataParallel({})));
+  for (Programs& of_iteration : programs) of_iteration[1] = DataParallel(slow);
+  slow.factor = 1.4;
+  programs[0][1] = DataParallel(slow);
+  const SimulatedRun run = job.Run(programs);
+  std::vector<IterationProfiles> iterations;
+  for (size_t i = 0; i < kWindows; ++i) {
+    const std::vector<RankWindow> windows = run.Windows(i, /*told=*/true);
+    iterations.push_back(ProfilesOf(windows, JoinWindows(windows)));
+  }
+  const ReasonVerdict verdict = ReasonOf(iterations);
+  EXPECT_EQ(verdict.reason, Reason::kKernels) << verdict.text;
+}
+
+// Stages have the same batch, and each iteration another one than earlier.
+std::vector<IterationProfiles> StagesAt(const std::vector<int64_t>& lengths,
+                                        const StepShape& second, uint64_t seed) {
+  RankJob job(4);
+  job.noise = 0.02;
+  job.seed = seed;
+  job.idle_between = true;
+  std::vector<Programs> programs;
+  std::vector<std::vector<int64_t>> of_ranks;
+  for (const int64_t length : lengths) {
+    Programs& of_iteration = programs.emplace_back();
+    for (int r = 0; r < 4; ++r) {
+      StepShape shape = r == 1 ? second : StepShape{};
+      shape.length = length;
+      of_iteration.push_back(Pipeline(shape, r, 4, 4));
+    }
+    of_ranks.emplace_back(4, length);
+  }
+  const SimulatedRun run = job.Run(programs, of_ranks);
+  std::vector<IterationProfiles> iterations;
+  for (size_t i = 0; i < lengths.size(); ++i) {
+    const std::vector<RankWindow> windows = run.Windows(i, /*told=*/true);
+    iterations.push_back(ProfilesOf(windows, JoinWindows(windows)));
+  }
+  return iterations;
+}
+
+TEST(WindowReasonTest, AStageIsComparedWithWhatTheBatchMeansToTheOthers) {
+  const std::vector<IterationProfiles> earlier = StagesAt({90, 105}, {}, 1);
+  const std::vector<int64_t> longer = {130, 150, 120, 140};
+  EXPECT_EQ(FindReason({1, {}, StagesAt(longer, {}, 2), earlier}).reason, Reason::kUnknown);
+  const ReasonVerdict clocks = FindReason({1, {}, StagesAt(longer, {.factor = 1.2}, 2), earlier});
+  EXPECT_EQ(clocks.reason, Reason::kClocks) << clocks.text;
+  EXPECT_NEAR(clocks.factor.value, 1.2, 0.02);
+  const ReasonVerdict kernels = FindReason(
+      {1, {}, StagesAt(longer, {.slow = "gelu_forward", .slow_factor = 1.5}, 2), earlier});
+  EXPECT_EQ(kernels.reason, Reason::kKernels) << kernels.text;
+}
+
+TEST(WindowReasonTest, RanksOfOtherLengthsTellHowSlowKernelsAre) {
+  for (const double factor : {1.0, 1.1}) {
+    RankJob job(4);
+    job.noise = 0.02;
+    job.idle_between = true;
+    std::vector<Programs> programs;
+    const std::vector<std::vector<int64_t>> lengths = {
+        {80, 100, 120, 90}, {110, 95, 70, 120}, {95, 105, 85, 115}, {75, 90, 115, 100}};
+    for (const std::vector<int64_t>& of_ranks : lengths) {
+      Programs& of_iteration = programs.emplace_back();
+      for (size_t r = 0; r < of_ranks.size(); ++r) {
+        of_iteration.push_back(
+            DataParallel({.factor = r == 1 ? factor : 1, .length = of_ranks[r]}));
+      }
+    }
+    SimulatedRun run = job.Run(programs, lengths);
+    std::vector<IterationProfiles> iterations;
+    for (size_t i = 0; i < lengths.size(); ++i) {
+      // Grids follow from the lengths.
+      for (size_t r = 0; r < lengths[i].size(); ++r) {
+        for (trace::Work& work : run.iterations[i].traces[r].works) {
+          work.grid[0] = static_cast<uint32_t>(lengths[i][r]);
+        }
+      }
+      const std::vector<RankWindow> windows = run.Windows(i, /*told=*/true);
+      iterations.push_back(ProfilesOf(windows, JoinWindows(windows)));
+    }
+    const ReasonVerdict verdict = ReasonOf(iterations);
+    EXPECT_EQ(verdict.reason, factor > 1 ? Reason::kClocks : Reason::kUnknown) << verdict.text;
+  }
+}
+
+// Few transfers of an iteration that are longer once are no slow link.
+TEST(WindowReasonTest, TransfersThatAreLongerOnceAreNoSlowLink) {
+  std::vector<IterationProfiles> earlier = WindowsOf({}), now = WindowsOf({}, 2);
+  for (RankProfile& profile : now[0]) {
+    for (auto& [key, use] : profile.transfers) use.median_ns *= 1.5;
+  }
+  EXPECT_EQ(ReasonOf(now, earlier).reason, Reason::kUnknown);
+}
+
 TEST(WindowReasonTest, LongerSequencesThanEarlierAreNoReason) {
   const auto windows_of = [](int64_t more, uint64_t seed) {
     RankJob job(2);

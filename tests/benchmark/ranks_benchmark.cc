@@ -32,6 +32,9 @@ namespace {
 
 using Bound = FigureTable::Bound;
 
+// Every eighth iteration is observed while nothing is suspicious.
+constexpr int64_t kBetweenObserved = 8;
+
 struct Fault {
   std::string name;             // "kernels +20 %"
   std::vector<std::string> at;  // option and value, without the iterations
@@ -109,6 +112,7 @@ enum class Outcome { kRight, kUnknownReason, kMissed, kWrong };
 struct Answer {
   Outcome outcome = Outcome::kMissed;
   int64_t named = -1;  // iterations after the fault began
+  int64_t late = 0;    // it began so many earlier than said, and "or before" was not said
   v1::SlowReason reason = v1::SLOW_REASON_UNSPECIFIED;
   std::string text;
   double cost = NAN, cost_low = NAN, cost_high = NAN;
@@ -141,6 +145,7 @@ Answer Judge(const v1::GetRanksReply& reply, const Fault& fault, int first) {
     answer.reason = v1::SLOW_REASON_LINK;
   } else if (right != nullptr) {
     answer.named = right->named_iteration() - first;
+    if (!right->maybe_before()) answer.late = right->first_iteration() - first;
     answer.reason = right->reason();
     if (right->has_cost()) {
       answer.cost = right->cost().value();
@@ -205,6 +210,7 @@ class Benchmark {
       return std::uniform_real_distribution<double>(low, high)(random);
     };
     std::map<Outcome, int> outcomes;
+    int late = 0;
     for (int i = 0; i < count; ++i) {
       Trial trial = NewTrial(parallelisms_[random() % parallelisms_.size()]);
       const int rank = static_cast<int>(random() % 4);
@@ -232,8 +238,10 @@ class Benchmark {
       trial.iterations = trial.first + 800;
       const Answer answer = Ask(trial, fault);
       ++outcomes[answer.outcome];
-      std::printf("%3d  %-8s %-18s rank %2d  %-26s %s\n", i, trial.parallel.c_str(),
-                  fault.name.c_str(), fault.rank, Word(answer.outcome), answer.text.c_str());
+      late += answer.late > kBetweenObserved;
+      std::printf("%3d  %-8s %-18s rank %2d from %3d  %-26s %s\n", i, trial.parallel.c_str(),
+                  fault.name.c_str(), fault.rank, trial.first, Word(answer.outcome),
+                  answer.text.c_str());
       std::fflush(stdout);
     }
     const auto share = [&](Outcome outcome) { return 100.0 * outcomes[outcome] / count; };
@@ -242,6 +250,8 @@ class Benchmark {
     table_.Tell("random faults: rank right, reason unknown", share(Outcome::kUnknownReason), "%");
     table_.Tell("random faults: not named", share(Outcome::kMissed), "%");
     table_.Compare("random faults: wrong", share(Outcome::kWrong), "%", Bound::kAtMost, 0);
+    table_.Compare("random faults: began earlier than said", 100.0 * late / count, "%",
+                   Bound::kAtMost, 0);
   }
 
   void FalseAlarms(int count) {
