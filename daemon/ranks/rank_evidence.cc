@@ -135,7 +135,7 @@ void RankEvidence::Settle(int32_t rank, RankScores::Finding finding, RankScores:
                           double factor) {
   exclusive_.Settle(rank, finding, common);
   outside_.Settle(rank, finding, common);
-  stages_.Settle(rank, common);
+  stages_.Settle(rank, finding);
   slow_.erase(rank);
   if (finding == RankScores::Finding::kSlow) slow_[rank] = factor;
 }
