@@ -105,6 +105,16 @@ TEST(RankMonitor, AKernelThatCollectivesHideIsNamed) {
   EXPECT_EQ(Named(job.verdicts()), std::set<int32_t>{1});
 }
 
+// All stages meet a new length together.
+TEST(RankMonitor, AStageIsNamedWhileLengthsAreNew) {
+  JobConfig config = Config(Parallel::kPipeline);
+  config.new_lengths = true;
+  config.faults = {{.kind = FaultKind::kKernels, .rank = 1, .size = 0.2, .first = 100}};
+  MonitoredJob job(config);
+  job.Run(140);
+  EXPECT_EQ(Named(job.verdicts()), std::set<int32_t>{1});
+}
+
 TEST(RankMonitor, OthersAreNotBlamedForTheirStallsWhileOneIsSlow) {
   for (const uint64_t seed : {1U, 2U, 3U}) {
     for (const bool own_lengths : {false, true}) {
