@@ -18,6 +18,8 @@ namespace {
 constexpr double kPublishS = 0.5;
 constexpr int64_t kEarliest = 16;  // observed iterations before the first window
 constexpr double kConfidence = 0.95;
+// An interval of a cost that spans half of the run is no answer.
+constexpr double kTellsNothing = 0.5;
 
 bool IsOpen(const ranks::RankVerdict& rank) {
   return !rank.episodes.empty() && rank.episodes.back().last < 0;
@@ -37,6 +39,15 @@ Estimate ExcessShare(const std::vector<ranks::IterationProfiles>& iterations, in
   const double half_ns = ranks::kNormal95 * verdict.error_ns;
   return {verdict.explained_ns / usual_ns, (verdict.explained_ns - half_ns) / usual_ns,
           (verdict.explained_ns + half_ns) / usual_ns};
+}
+
+// Nobody waits longer for a rank than its work is longer. Noise of single iterations can say so.
+Estimate AtMost(const Estimate& excess, const Estimate& cost) {
+  const auto most = [](double longer) {
+    return std::max(longer, 0.0) / (1 + std::max(longer, 0.0));
+  };
+  const double value = std::min(cost.value, most(excess.value));
+  return {value, std::min(cost.low, value), std::min(cost.high, most(excess.high))};
 }
 
 // The tests have taken lengths into account, over many more iterations than the windows.
@@ -155,8 +166,10 @@ bool RankDiagnosis::Update(const ranks::Verdicts& verdicts) {
     reason.set_reason(static_cast<v1::SlowReason>(verdict.reason));
     reason.set_message(verdict.text);
     if (!SaysHowMuch(verdict.reason)) continue;
-    SetDifference(ExcessShare(during, rank.rank, verdict), reason.mutable_excess());
-    SetEstimate(ranks::CostShare(question, kConfidence), reason.mutable_cost());
+    const Estimate excess = ExcessShare(during, rank.rank, verdict);
+    SetDifference(excess, reason.mutable_excess());
+    const Estimate cost = AtMost(excess, ranks::CostShare(question, kConfidence));
+    if (cost.high - cost.low < kTellsNothing) SetEstimate(cost, reason.mutable_cost());
   }
   return changed;
 }
@@ -173,8 +186,7 @@ void RankDiagnosis::SetReasons(v1::GetRanksReply* reply) const {
       if (it == reasons_.end()) {
         constexpr char kNotYet[] =
             "not known, because the ranks were not traced at the same iterations meanwhile, or at "
-            "too "
-            "few whose lengths were not new";
+            "too few whose lengths were not new";
         episode.set_message(kNotYet);
         episode.set_cost_message(kNotYet);
         episode.set_reason_message(kNotYet);
@@ -185,7 +197,11 @@ void RankDiagnosis::SetReasons(v1::GetRanksReply* reply) const {
       episode.set_reason_message(reason.message());
       if (reason.has_excess()) {
         *episode.mutable_excess() = reason.excess();
-        *episode.mutable_cost() = reason.cost();
+        if (reason.has_cost()) {
+          *episode.mutable_cost() = reason.cost();
+        } else {
+          episode.set_cost_message("not known, because too few iterations were traced");
+        }
       } else {
         const char* const why =
             reason.reason() == v1::SLOW_REASON_HOST
