@@ -10,6 +10,8 @@ namespace {
 
 // Iterations of a stage before its model is used: two for each of the model's terms.
 constexpr size_t kModelCount = 2 * WorkSums::kTerms;
+// Iterations in which a baseline is young: its mean then has a tenth of one iteration's error.
+constexpr double kYoung = 100;
 // What WorkModel takes for nanoseconds.
 constexpr double kMillion = 1e6;
 
@@ -63,9 +65,12 @@ Score StageScores::ScoreOf(const RankPart& part, double work) {
 
 void StageScores::Settle(int32_t rank, RankScores::Finding finding) {
   const auto at = stages_.find(rank);
-  if (at == stages_.end() || finding == RankScores::Finding::kSuspicious) return;
-  if (finding == RankScores::Finding::kOrdinary) at->second.model.Learn(at->second.pending);
-  at->second.pending = {};
+  if (at == stages_.end()) return;
+  Stage& stage = at->second;
+  const bool young = stage.model.count() < kYoung;
+  if (finding == RankScores::Finding::kSuspicious && !young) return;
+  if (finding != RankScores::Finding::kSlow) stage.model.Learn(stage.pending);
+  stage.pending = {};
 }
 
 }  // namespace seqpoint::ranks

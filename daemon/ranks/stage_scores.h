@@ -32,7 +32,8 @@ class StageScores {
   // Scores of the ranks without peers, if there are enough.
   std::vector<Score> Add(const JoinedIteration& iteration, const Roles& roles);
 
-  // As RankScores.
+  // As RankScores, but a young baseline goes on learning under suspicion: that of a job's first few
+  // iterations may be wrong, and would be suspicious for good.
   void Settle(int32_t rank, RankScores::Finding finding);
 
   template <typename Archive>

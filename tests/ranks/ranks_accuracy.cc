@@ -244,6 +244,11 @@ void PrintFalseAlarms(bool new_lengths, int jobs, int64_t iterations, uint64_t s
     MonitoredJob job(ConfigOf(shape, int32_t{2} << (i / 4 % 3), seed + static_cast<uint64_t>(i)));
     job.Run(iterations);
     alarms += job.named();
+    if (job.named() > 0) {
+      printf("false alarm: %s, %d ranks, job %d\n", shape.name().c_str(), int32_t{2} << (i / 4 % 3),
+             i);
+      PrintNamed(job.verdicts());
+    }
     observed += job.observed();
   }
   const std::string lengths = new_lengths ? ", new lengths" : "";
