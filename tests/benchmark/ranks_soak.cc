@@ -110,7 +110,9 @@ std::vector<pid_t> RanksSoak::RankPids(int64_t iterations) {
     std::vector<pid_t> pids;
     if (const auto job = jobs_.Job(kSoakJob)) {
       for (const v1::Process& process : job->processes()) {
-        if (process.end_ns() == 0 && process.iterations() >= iterations) {
+        // A daemon that was just started waits for the processes of an earlier start, too.
+        const bool live = kill(process.pid(), 0) == 0;
+        if (live && process.end_ns() == 0 && process.iterations() >= iterations) {
           pids.push_back(process.pid());
         }
       }
