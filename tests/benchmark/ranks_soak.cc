@@ -209,10 +209,12 @@ void RanksSoak::CompareRank(int rank, std::map<Lengths, Lengths>* told,
         std::upper_bound(expected.begin(), expected.end(), iteration.boundary_ns(),
                          [](int64_t ns, const Expected& one) { return ns < one.truth.begin_ns; });
     if (next == expected.begin() || std::prev(next)->truth.forward_ns < iteration.boundary_ns()) {
-      // The iteration in which a process was killed is in no truth file.
+      // The last iterations before a process was killed are in no truth file: it writes a line when
+      // the GPU is done.
       const bool last = next == expected.end() || next == expected.begin() ||
                         next->start != std::prev(next)->start;
       all->invented += !last;
+      end = std::max(end, iteration.number() + 1);
       continue;
     }
     Expected& one = *std::prev(next);
@@ -264,8 +266,14 @@ void RanksSoak::Tell(const Differences& found) {
   int64_t accused = ranks ? ranks->links_size() : 0;
   for (int rank = 0; ranks && rank < ranks->ranks_size(); ++rank) {
     accused += ranks->ranks(rank).episode_count();
+    for (const v1::SlowEpisode& episode : ranks->ranks(rank).episodes()) {
+      std::printf("rank %d: %s\n", rank, episode.ShortDebugString().c_str());
+    }
   }
   if (ranks) std::printf("%s\n", ranks->summary().c_str());
+  for (int link = 0; ranks && link < ranks->links_size(); ++link) {
+    std::printf("link: %s\n", ranks->links(link).ShortDebugString().c_str());
+  }
   part_.table.Compare("soak: ranks and links that were called slow", static_cast<double>(accused),
                       "", Bound::kAtMost, 0);
 }

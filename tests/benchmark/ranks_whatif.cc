@@ -150,7 +150,8 @@ void RanksWhatIf::JudgeBalanced() {
   Judge("balance", {.change = "balance-lengths",
                     .before = before,
                     .after = {.workload = {"--parallel", "data", "--rank-lengths", "shared",
-                                           "--order", "sorted", "--lengths", file}}});
+                                           "--order", "sorted", "--lengths", file},
+                              .settings = {"gpu.memory_gb=2000"}}});
 }
 
 }  // namespace
