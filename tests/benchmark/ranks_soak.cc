@@ -219,6 +219,11 @@ void RanksSoak::CompareRank(int rank, std::map<Lengths, Lengths>* told,
     }
     Expected& one = *std::prev(next);
     ++one.found;
+    if (one.start != of) {
+      std::printf("rank %d, %s: number %lld is %lld in the log%s\n", rank, one.start->name.c_str(),
+                  static_cast<long long>(one.number), static_cast<long long>(iteration.number()),
+                  one.start->unread ? "; no daemon read its end" : "");
+    }
     if (one.start != of) end_before = std::exchange(end, std::max(end, one.number + 1));
     of = one.start;
     end = std::max(end, one.number + 1);
