@@ -110,7 +110,7 @@ void AddPlan(const Process& process, const std::vector<const Process*>& able, bo
   bool measures = false;
   uint64_t measuring = 0, place = 0;
   for (const Process* other : able) {
-    const auto started = static_cast<int64_t>(other->state.measurements_started());
+    const int64_t started = StartedMeasurements(*other);
     const int64_t cap = MeasurementCap(*other, able, inputs.processes, inputs.most_measurements);
     if (started >= cap) continue;
     measures |= other == &process;
@@ -138,6 +138,15 @@ void AddPlan(const Process& process, const std::vector<const Process*>& able, bo
     to.quota = quota;
     to.entry_id = EntryId(control);
   }
+}
+
+// A new plan's quotas count from nothing, and what the process started meanwhile under the earlier
+// one is not known yet. The library counts over its whole life: it starts no more than this plan
+// has beyond those that are known.
+void LimitToPlan(const Process& process, abi::Control& control) {
+  auto most = static_cast<uint64_t>(StartedMeasurements(process));
+  for (uint32_t i = 0; i < control.plan_count; ++i) most += control.plan[i].quota;
+  if (most < control.measurement_cap) control.measurement_cap = static_cast<uint32_t>(most);
 }
 
 // Iterations that all ranks take alike. Each library counts its own.
@@ -178,6 +187,7 @@ abi::Control WriteControl(const Process& process, const ControlInputs& inputs,
   }
   AddOperators(process, inputs, control);
   AddPlan(process, able, counts, inputs, control);
+  LimitToPlan(process, control);
   AddSharedIterations(process, inputs, control);
   return control;
 }

@@ -66,6 +66,17 @@ class EventDispatcher {
   }
 
  private:
+  void OnStarted(const abi::DecisionEvent& event) {
+    const uint64_t number = NumberOf(event.iteration);
+    StartedMeasurementState started;
+    started.set_set(event.config_id);
+    started.set_shared(event.config_id == abi::kConfigTrace && job_.IsShared(process_, number));
+    if (started.shared()) process_.state.set_shared_windows(process_.state.shared_windows() + 1);
+    if ((event.valid & 1) != 0) started.set_first(event.length[0]);
+    if ((event.valid & 2) != 0) started.set_second(event.length[1]);
+    jobs::OnStarted(number, started, *process_.state.mutable_measurements());
+  }
+
   bool OnIterationEvent(abi::EventType type, Payload payload) {
     ProcessState& state = process_.state;
     if (type == abi::EventType::kBoundary || type == abi::EventType::kStep) {
@@ -74,6 +85,7 @@ class EventDispatcher {
     if (type == abi::EventType::kDecision) {
       if (const auto event = Fixed<abi::DecisionEvent>(payload); event && event->config_id != 0) {
         state.set_measurements_started(state.measurements_started() + 1);
+        OnStarted(*event);
         if (event->config_id == abi::kConfigTrace) process_.traces.Open(NumberOf(event->iteration));
       }
     }
@@ -164,6 +176,7 @@ class EventDispatcher {
     if ((event.flags & abi::kWindowGivenUp) != 0) {
       state.set_given_up_windows(state.given_up_windows() + 1);
       process_.traces.GiveUp(number);
+      OnFailed(number, *state.mutable_measurements());
     } else if (traced) {
       process_.traces.Close(number, static_cast<int64_t>(event.begin_ns),
                             static_cast<int64_t>(event.end_ns));

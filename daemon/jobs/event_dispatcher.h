@@ -23,6 +23,8 @@ class JobEvents {
  public:
   // Generation of the rule that is verified or marked with; 0: there is none.
   virtual uint32_t RuleGeneration() const = 0;
+  // Do all ranks trace this iteration? Then it is none of the plan's.
+  virtual bool IsShared(const Process& process, uint64_t number) const = 0;
   virtual void OnName(Process& process, const abi::NameEvent& event, std::string text) = 0;
   // A configuration was measured in iteration `number`; `complete`: all values are numbers.
   virtual void OnCounters(Process& process, const abi::CountersEvent& event, uint64_t number,

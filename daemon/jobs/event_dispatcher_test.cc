@@ -11,6 +11,7 @@ namespace {
 class FakeJob : public JobEvents {
  public:
   uint32_t RuleGeneration() const override { return 1; }
+  bool IsShared(const Process&, uint64_t) const override { return false; }
   void OnName(Process&, const abi::NameEvent&, std::string text) override { said += text; }
   void OnCounters(Process&, const abi::CountersEvent&, uint64_t number, bool complete,
                   std::vector<double>) override {

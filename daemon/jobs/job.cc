@@ -207,6 +207,10 @@ uint32_t Job::NextRuleGeneration() {
   return facts_.rule_generation();
 }
 
+bool Job::IsShared(const Process& process, uint64_t number) const {
+  return diagnosis_.wanted() >= 0 && process.JobNumber(number) == diagnosis_.wanted();
+}
+
 uint32_t Job::RuleGeneration() const { return rule_ ? rule_->rule.generation : 0; }
 
 void Job::OnName(Process& process, const abi::NameEvent& event, std::string text) {
@@ -226,7 +230,11 @@ void Job::OnCounters(Process& process, const abi::CountersEvent& event, uint64_t
                                 .complete = complete,
                                 .values = values});
   if (!MetricChoice::OfKernels(event.config_id)) {
-    if (complete) OnMeasurement(process, number, event.config_id, values);
+    if (complete) {
+      OnMeasurement(process, number, event.config_id, values);
+    } else {
+      OnFailed(number, *process.state.mutable_measurements());
+    }
     return;
   }
   // The library knows how often to try a length that nobody wanted.
@@ -526,6 +534,10 @@ void Job::CountTracedWork(Process& process) {
     for (int64_t i = 0; i < sums.unnamed; ++i) process.CountRejected();
     if (!work->unstored.empty())
       AddTraceSegment(process, process.JobNumber(work->number), std::move(work->unstored));
+    if (jobs::IsShared(work->number, process.state.measurements())) {
+      OnFailed(work->number, *process.state.mutable_measurements());
+      continue;
+    }
     OnMeasurement(process, work->number, kKernelTimeSet, sums.time_ns);
     OnMeasurement(process, work->number, kKernelLaunchSet, sums.launches);
   }
@@ -550,15 +562,18 @@ void Job::UpdatePlan() {
                    .run_iterations = RunIterations(),
                    .observed_time_ns = totals.observed_time_ns,
                    .iterations = static_cast<int64_t>(totals.iterations)});
-  const bool changed = plan_.Update({.has_rule = rule_.has_value(),
-                                     .measured = !engines_.measurements().empty(),
-                                     .measurement_budget = options_.measurement_budget,
-                                     .orders = orders_.state(),
-                                     .processes = processes_,
-                                     .work = engines_.work(),
-                                     .roofline = roofline_,
-                                     .metrics = metrics_,
-                                     .affordable = affordable});
+  const bool alike = engines_.split() && !engines_.builder().lengths_differed();
+  const bool changed =
+      plan_.Update({.has_rule = rule_.has_value(),
+                    .measured = !engines_.measurements().empty(),
+                    .measurement_budget = options_.measurement_budget,
+                    .orders = orders_.state(),
+                    .processes = processes_,
+                    .work = engines_.work(),
+                    .roofline = roofline_,
+                    .metrics = metrics_,
+                    .affordable = affordable,
+                    .ranks_alike = alike ? static_cast<int>(processes_.LiveRanks().size()) : 1});
   if (changed) changes_.Mark(Change::kPlan);
 }
 

@@ -262,6 +262,7 @@ class Job final : private JobEvents {
 
   // JobEvents:
   uint32_t RuleGeneration() const override;
+  bool IsShared(const Process& process, uint64_t number) const override;
   void OnName(Process& process, const abi::NameEvent& event, std::string text) override;
   void OnCounters(Process& process, const abi::CountersEvent& event, uint64_t number, bool complete,
                   std::vector<double> values) override;

@@ -10,10 +10,6 @@ namespace {
 
 constexpr int64_t kUnpricedMeasurements = 2;  // before the price of a stop is known
 
-int64_t Started(const Process& process) {
-  return static_cast<int64_t>(process.state.measurements_started());
-}
-
 // The time for watching the calls of one rank, as ranks are watched at the same time. `growth`: the
 // factor by which the time at levels mark and trace grows until the end of the run.
 double WatchingNs(const ProcessTable& processes, double growth) {
@@ -39,9 +35,14 @@ int64_t StoppedNs(const ProcessTable& processes) {
   return stopped_ns;
 }
 
+int64_t StartedMeasurements(const Process& process) {
+  return static_cast<int64_t>(process.state.measurements_started() -
+                              process.state.shared_windows());
+}
+
 int64_t StartedMeasurements(const ProcessTable& processes) {
   int64_t started = 0;
-  for (const auto& [id, process] : processes) started += Started(*process);
+  for (const auto& [id, process] : processes) started += StartedMeasurements(*process);
   return started;
 }
 
@@ -51,7 +52,8 @@ int64_t AffordableMeasurements(const ProcessTable& processes, const Budget& budg
   for (const auto& [id, process] : processes) {
     stops += process->state.stops();
     // The measurements that a process started and did not finish before its end never come.
-    started += process->alive() ? Started(*process) : process->state.stops();
+    started += process->alive() ? static_cast<int64_t>(process->state.measurements_started())
+                                : process->state.stops();
   }
   const auto iterations = static_cast<double>(budget.iterations);
   // Most measurements are made early. With their stops the run would seem longer than it is.
@@ -85,12 +87,12 @@ std::vector<const Process*> AbleToMeasure(const ProcessTable& processes) {
 
 int64_t MeasurementCap(const Process& process, const std::vector<const Process*>& able,
                        const ProcessTable& processes, int64_t all) {
-  const int64_t others = StartedMeasurements(processes) - Started(process);
+  const int64_t others = StartedMeasurements(processes) - StartedMeasurements(process);
   int64_t left = all - others;
   int64_t place = 0;
   for (const Process* other : able) {
     if (other->row.rank < process.row.rank) ++place;
-    if (other != &process) left += Started(*other);
+    if (other != &process) left += StartedMeasurements(*other);
   }
   const auto shares = static_cast<int64_t>(able.size());
   if (shares == 0) return 0;

@@ -27,7 +27,9 @@ int64_t StoppedNs(const ProcessTable& processes);
 // The number of further measurements that the budget pays for.
 int64_t AffordableMeasurements(const ProcessTable& processes, const Budget& budget);
 
-// The number of measurements that were started.
+// The number of measurements that were started. Windows of all ranks (CoordinatedWindows) are not
+// the plan's: they leave it its measurements.
+int64_t StartedMeasurements(const Process& process);
 int64_t StartedMeasurements(const ProcessTable& processes);
 
 // Processes that can measure now.

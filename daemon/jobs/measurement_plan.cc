@@ -21,6 +21,18 @@ bool SamePlan(const std::vector<PlanEntry>& a, const std::vector<PlanEntry>& b) 
       });
 }
 
+// A process that has ended finishes none.
+std::vector<StartedMeasurement> StartedBy(const ProcessTable& processes) {
+  std::vector<StartedMeasurement> all;
+  for (const auto& [id, process] : processes) {
+    if (!process->alive()) continue;
+    for (const auto& [number, started] : process->state.measurements().started()) {
+      all.push_back({started.set(), {started.first(), started.second()}});
+    }
+  }
+  return all;
+}
+
 // The SeqPoints with the largest weights. A recording is of one length exactly.
 std::vector<Key> OperatorLengths(std::vector<SeqPointInfo> points) {
   const size_t count = std::min(points.size(), kMostOperatorLengths);
@@ -62,6 +74,8 @@ bool MeasurementPlan::Update(const Inputs& inputs) {
     int started = static_cast<int>(all_started) - inputs.measurement_budget * inputs.work.closed();
     started -= std::min(started, inputs.roofline.attempts());
     options.in_flight = std::max(0, started - engine.MakePlan(options).measured);
+    options.started = StartedBy(inputs.processes);
+    options.iterations_per_draw = std::max(1, inputs.ranks_alike);
     // The user asked for the roofline by name: it comes first, once the price of a stop is known.
     const std::vector<uint32_t> kernel_configs = inputs.metrics.KernelConfigs();
     if (!kernel_configs.empty() && inputs.measured) {

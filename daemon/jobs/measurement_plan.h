@@ -37,6 +37,7 @@ class MeasurementPlan {
     const RooflineMeasurements& roofline;
     const MetricCollection& metrics;
     int64_t affordable = 0;  // further measurements
+    int ranks_alike = 1;     // ranks that had the same lengths in every step so far
   };
   // True when the plan changed.
   bool Update(const Inputs& inputs);

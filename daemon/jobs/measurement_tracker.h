@@ -1,6 +1,7 @@
 // Joins the measurements of a process with its finished iterations; either may come first. What
 // waits for the other one is in the stored state of the process.
 //
+//   OnStarted(812, {set, key}, state)                until then the plan has it
 //   OnMeasuredIteration(812, {key, sample}, state)   returns the measurements without iteration
 //   OnMeasurement(812, set, values, state)           returns the iteration without measurement
 //
@@ -20,11 +21,20 @@ namespace seqpoint::jobs {
 // A result may be late by so many iterations.
 inline constexpr uint64_t kResultPatience = 1000;
 
+// A measurement has begun: until its result comes, the plan asks nobody else for it.
+void OnStarted(uint64_t number, const StartedMeasurementState& started, MeasurementsState& state);
+// Is it a window of all ranks, which is beside the plan?
+bool IsShared(uint64_t number, const MeasurementsState& state);
+// It came to nothing.
+void OnFailed(uint64_t number, MeasurementsState& state);
+// The results of measurements that started before iteration `number` were lost.
+void ForgetStartedBefore(uint64_t number, MeasurementsState& state);
 // A measured iteration is finished. Returns its measurements so far.
 std::vector<MeasurementState> OnMeasuredIteration(uint64_t number,
                                                   const MeasuredIterationState& iteration,
                                                   MeasurementsState& state);
-// Returns its iteration. Keeps the measurement and returns nothing when that is not finished.
+// The result of a measurement. Returns its iteration. Keeps the measurement and returns nothing
+// when that is not finished.
 std::optional<MeasuredIterationState> OnMeasurement(uint64_t number, uint32_t set,
                                                     absl::Span<const double> values,
                                                     MeasurementsState& state);

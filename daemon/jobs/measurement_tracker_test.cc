@@ -37,5 +37,24 @@ TEST(MeasurementTracker, AResultThatIsTooLateIsNotUsed) {
   EXPECT_FALSE(OnMeasurement(5, 9, kValues, state));
 }
 
+TEST(MeasurementTracker, OneThatStartedIsOpenUntilItsResultComesOrItFails) {
+  MeasurementsState state;
+  StartedMeasurementState started;
+  started.set_set(9);
+  for (uint64_t number : {5, 6, 7, 8}) OnStarted(number, started, state);
+  OnMeasuredIteration(5, Iteration(37, 50), state);
+  EXPECT_EQ(state.started_size(), 4) << "its values have not come";
+  OnMeasurement(5, 9, kValues, state);
+  EXPECT_FALSE(state.started().contains(5));
+  OnMeasurement(6, 9, kValues, state);
+  EXPECT_TRUE(state.started().contains(6)) << "its iteration has not ended";
+  OnMeasuredIteration(6, Iteration(37, 60), state);
+  EXPECT_FALSE(state.started().contains(6));
+  OnFailed(7, state);
+  EXPECT_FALSE(state.started().contains(7));
+  ForgetStartedBefore(9, state);
+  EXPECT_EQ(state.started_size(), 0);
+}
+
 }  // namespace
 }  // namespace seqpoint::jobs

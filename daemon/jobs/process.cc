@@ -212,8 +212,10 @@ NumberedIteration Process::Number(const FinishedIteration& iteration, const Lear
   numbered.redone = numbered.number < state.rank_next();
   state.set_iterations(state.iterations() + 1);
   // The event of a window comes within a few iterations, or is lost.
-  if (iteration.number() > kResultPatience)
+  if (iteration.number() > kResultPatience) {
     traces.ForgetBefore(iteration.number() - kResultPatience);
+    ForgetStartedBefore(iteration.number() - kResultPatience, *state.mutable_measurements());
+  }
   if (!numbered.known) return numbered;
   if (numbered.dimensions > 0) numbered.key.first = iteration.first_length();
   if (numbered.dimensions > 1) numbered.key.second = iteration.second_length();

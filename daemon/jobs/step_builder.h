@@ -53,6 +53,8 @@ class StepBuilder {
   // parts of the same batches.
   bool same_lengths() const { return !state_.differed() && state_.changes() >= kManyChanges; }
 
+  bool lengths_differed() const { return state_.differed(); }
+
   StepsState Save() const;
   void Load(const StepsState& state);
 

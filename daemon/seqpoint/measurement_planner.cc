@@ -20,7 +20,8 @@ constexpr int kPlanGroups = 48;
 constexpr double kRefreshGrowth = 1.0 / 8;
 // ... or, where samples wait for lengths that have yet to occur, by this one.
 constexpr double kWaitingGrowth = 1.0 / 64;
-// Measurements released so far: a few at once, then one for every second iteration.
+// Measurements released so far: a few at once, then one for every second iteration. Further ones of
+// a stratum: one for every second draw of lengths, as more lengths may be still to come.
 constexpr int kFirstMeasurements = 4;
 constexpr int kIterationsPerMeasurement = 2;
 // Share of the budget kept for strata that are not known yet, while the lengths of the rest are
@@ -178,12 +179,13 @@ void WeighSamples(EngineState& state, const FittedModel& fitted) {
 }
 
 // Which samples a set has measured: the one whose box holds the key, else the one it belongs to by
-// order, else another of that one's stratum; each at most once.
-std::vector<bool> FilledSamples(const EngineState& state, uint32_t set) {
+// order, else another of that one's stratum; each at most once. `started` count as measured.
+std::vector<bool> FilledSamples(const EngineState& state, uint32_t set,
+                                const std::vector<StartedMeasurement>& started) {
   const PlanBasis& plan = state.plan;
   std::vector<bool> filled(plan.samples.size(), false);
-  for (const Measurement& m : state.measurements.Of(set)) {
-    const double order = OrderOf(plan, m.key);
+  const auto fill = [&](const Key& key) {
+    const double order = OrderOf(plan, key);
     int choice = -1;
     double best = 0;
     for (size_t s = 0; s < plan.samples.size(); ++s) {
@@ -191,13 +193,17 @@ std::vector<bool> FilledSamples(const EngineState& state, uint32_t set) {
       if (filled[s]) continue;
       double fit = 0;
       if (sample.begin <= order && order < sample.end) fit = 2;
-      if (sample.measurable && Contains(sample, m.key)) fit = 3;
+      if (sample.measurable && Contains(sample, key)) fit = 3;
       if (fit == 0 && sample.stratum == StratumOf(plan, order)) fit = 1;
       if (fit <= best) continue;
       best = fit;
       choice = static_cast<int>(s);
     }
     if (choice >= 0) filled[choice] = true;
+  };
+  for (const Measurement& m : state.measurements.Of(set)) fill(m.key);
+  for (const StartedMeasurement& m : started) {
+    if (m.set == set) fill(m.key);
   }
   return filled;
 }
@@ -380,21 +386,29 @@ Plan MakePlanOf(const EngineState& state, const PlanOptions& options) {
   } else if (state.horizon.kind == Horizon::Kind::kIterations) {
     reserve = kReserve * std::max(0.0, 1 - n / (kReserveUntil * total));
   }
-  const double released = std::min(kFirstMeasurements + n / kIterationsPerMeasurement,
-                                   std::ceil(options.budget * (1 - reserve)));
-  int64_t allowance = static_cast<int64_t>(released) - options.in_flight - plan.measured;
+  const auto allowed = [&](double draws) {
+    const double released = std::min(kFirstMeasurements + draws / kIterationsPerMeasurement,
+                                     std::ceil(options.budget * (1 - reserve)));
+    return static_cast<int64_t>(released) - options.in_flight - plan.measured;
+  };
+  int64_t allowance = allowed(n);
+  int64_t for_further = allowed(n / options.iterations_per_draw);
 
   struct Candidate {
     double benefit;
     int sample;
-    int set;  // index in options.sets
+    int set;       // index in options.sets
+    bool further;  // its stratum has one
   };
   std::vector<Candidate> candidates;
   for (size_t set = 0; set < options.sets.size(); ++set) {
-    const std::vector<bool> filled = FilledSamples(state, options.sets[set]);
+    const uint32_t id = options.sets[set];
+    const std::vector<bool> filled = FilledSamples(state, id, options.started);
     // A set whose measurements fell where none was wanted has used up its share all the same.
     int64_t share =
-        basis.points - static_cast<int64_t>(state.measurements.Of(options.sets[set]).size());
+        basis.points - static_cast<int64_t>(state.measurements.Of(id).size()) -
+        std::count_if(options.started.begin(), options.started.end(),
+                      [&](const StartedMeasurement& started) { return started.set == id; });
     std::vector<int> in_stratum(basis.benefit.size(), 0);
     for (size_t i = 0; i < filled.size(); ++i) {
       in_stratum[basis.samples[i].stratum] += filled[i];
@@ -406,14 +420,15 @@ Plan MakePlanOf(const EngineState& state, const PlanOptions& options) {
       if (share-- <= 0) break;
       const double k = in_stratum[sample.stratum]++;
       const double gain = k == 0 ? kFirstOfStratum : 1 / (k * (k + 1));
-      candidates.push_back(
-          {basis.benefit[sample.stratum] * gain, static_cast<int>(i), static_cast<int>(set)});
+      candidates.push_back({basis.benefit[sample.stratum] * gain, static_cast<int>(i),
+                            static_cast<int>(set), k > 0});
     }
   }
   std::stable_sort(candidates.begin(), candidates.end(),
                    [](const Candidate& a, const Candidate& b) { return a.benefit > b.benefit; });
   for (const Candidate& c : candidates) {
     if (allowance <= 0) break;
+    if (c.further && for_further <= 0) continue;
     const PlannedSample& sample = basis.samples[c.sample];
     const uint32_t set = options.sets[c.set];
     const auto same = std::find_if(plan.entries.begin(), plan.entries.end(), [&](const auto& e) {
@@ -422,6 +437,7 @@ Plan MakePlanOf(const EngineState& state, const PlanOptions& options) {
     if (same != plan.entries.end()) {
       ++same->quota;
       --allowance;
+      --for_further;
       continue;
     }
     if (static_cast<int>(plan.entries.size()) >= options.max_entries) continue;
@@ -436,6 +452,7 @@ Plan MakePlanOf(const EngineState& state, const PlanOptions& options) {
     }
     plan.entries.push_back({sample.low, sample.high, set, 1, id});
     --allowance;
+    --for_further;
   }
   return plan;
 }
@@ -447,7 +464,7 @@ std::vector<SeqPointInfo> SeqPointsOf(const EngineState& state, const PlanOption
   std::vector<int> measured(state.plan.samples.size(), 0);
   std::vector<std::vector<bool>> filled;  // by set
   for (uint32_t set : options.sets) {
-    filled.push_back(FilledSamples(state, set));
+    filled.push_back(FilledSamples(state, set, {}));
     for (size_t i = 0; i < measured.size(); ++i) measured[i] += filled.back()[i];
   }
   // Once nothing more is measured, samples that were not are stood for by their neighbours, whose

@@ -16,11 +16,21 @@ namespace seqpoint {
 struct EngineState;
 struct FittedModel;
 
+// A measurement that was started under an earlier plan and not added yet.
+struct StartedMeasurement {
+  uint32_t set = 0;
+  Key key;
+};
+
 struct PlanOptions {
   // Cap on measured iterations, over all sets together and over the whole run.
   int budget = 64;
   // Measurements started under an earlier plan and not added yet; they count against the budget.
   int in_flight = 0;
+  // Those of them whose keys are known: what they were started for is not asked for again.
+  std::vector<StartedMeasurement> started;
+  // Iterations that are one draw of lengths: those of ranks that always have the same.
+  int iterations_per_draw = 1;
   // Ids of the one-pass configurations to measure (as in AddMeasurement). Each gets its share.
   std::vector<uint32_t> sets = {0};
   // When positive, stop once a measured statistic is known to this relative half-width.

@@ -285,6 +285,57 @@ TEST(PlanTest, WhatIsInFlightCounts) {
   EXPECT_EQ(asked(100), 0);
 }
 
+// Eight ranks measure at a time: each of them something else.
+TEST(PlanTest, WhatWasStartedIsNotAskedForAgain) {
+  const Epoch run = MakeEpoch(31, 4000);
+  OnlineEngine engine;
+  ASSERT_TRUE(engine.SetHorizon(Horizon::Histogram(run.Histogram())).ok());
+  Feed(engine, run, 0, 500);
+  PlanOptions options = {.budget = 8, .sets = {3, 4}};
+  const auto asked = [&] {
+    std::map<std::pair<uint32_t, Key>, int> quotas;
+    for (const PlanEntry& e : engine.MakePlan(options).entries) quotas[{e.set, e.low}] += e.quota;
+    return quotas;
+  };
+  const auto all = asked();
+  ASSERT_GT(all.size(), 4u);
+  for (const auto& [what, quota] : all) {
+    options.started.push_back({what.first, what.second});
+    ++options.in_flight;
+    auto left = all;
+    for (const StartedMeasurement& started : options.started) {
+      if (--left[{started.set, started.key}] == 0) left.erase({started.set, started.key});
+    }
+    EXPECT_EQ(asked(), left) << options.in_flight << " started";
+  }
+}
+
+// Eight ranks with the same lengths have eight iterations of each step, and know no more lengths
+// than one. What one rank would not ask for yet, they do not either, but for the first of each
+// kind.
+TEST(PlanTest, RanksWithTheSameLengthsKeepTheirBudgetForLengthsToCome) {
+  OnlineEngine engine;
+  for (uint64_t i = 0; i < 160; ++i) {
+    const int64_t length = 10 * static_cast<int64_t>(1 + i / 8 % 3);
+    engine.AddIteration({.iteration = i,
+                         .key = {length, 0},
+                         .time_ns = 1000 * length + static_cast<int64_t>(i % 8)});
+  }
+  const auto asked = [&](int iterations_per_draw) {
+    std::map<std::pair<uint32_t, Key>, int> quotas;
+    const PlanOptions options = {.iterations_per_draw = iterations_per_draw,
+                                 .sets = {1, 2, 3, 4, 5, 6, 7, 8}};
+    for (const PlanEntry& e : engine.MakePlan(options).entries) quotas[{e.set, e.low}] += e.quota;
+    return quotas;
+  };
+  int all = 0;
+  for (const auto& [what, quota] : asked(1)) all += quota;
+  EXPECT_GT(all, 24);
+  const auto alike = asked(8);
+  EXPECT_EQ(alike.size(), 24u) << "each set of each length";
+  for (const auto& [what, quota] : alike) EXPECT_EQ(quota, 1);
+}
+
 TEST(PlanTest, ATargetErrorAsksForNoMoreThanItNeeds) {
   const Epoch run = MakeEpoch(32, 2000);
   OnlineEngine engine;

@@ -1,5 +1,7 @@
 // How soon, how often and how rightly a slow rank is named, what its cost is said to be, and that
-// nobody is named where nobody is slow: whole jobs of real processes on the software GPU.
+// nobody is named where nobody is slow: whole jobs of real processes on the software GPU. Other
+// parts, only when they are named: passes shared by ranks, what-ifs, deaths at random moments, and
+// memory over a long run (ranks_parts.h).
 //
 //   ranks_benchmark [--parts LIST] [--parallel LIST] [--faults 200] [--even 20] [--seed 1]
 //                   [--speed 4] [--json FILE]
@@ -23,6 +25,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "tests/benchmark/ranks_parts.h"
 #include "tests/support/figure_table.h"
 #include "tests/support/rank_jobs.h"
 #include "tests/support/temp_folder.h"
@@ -378,10 +381,11 @@ int Main(int argc, char** argv) {
   CLI::App app{"Slow ranks, links and lengths: what is said of them, beside the truth."};
   std::string parts = "detection,costs,standstills,random,even", json;
   std::vector<std::string> parallelisms = {"data", "sharded", "pipeline", "tensor"};
-  int faults = 200, even = 20;
+  int faults = 200, even = 20, rounds = 12, iterations = 3000;
   uint64_t seed = 1;
-  double speed = 4;
-  app.add_option("--parts", parts, "some of detection,costs,standstills,random,even")
+  double speed = 4, minutes = 6;
+  app.add_option("--parts", parts,
+                 "some of detection,costs,standstills,random,even,counters,whatif,soak,memory")
       ->capture_default_str();
   app.add_option("--parallel", parallelisms, "how the ranks share the work, of all parts but even")
       ->delimiter(',')
@@ -389,6 +393,9 @@ int Main(int argc, char** argv) {
       ->capture_default_str();
   app.add_option("--faults", faults, "random faults")->capture_default_str();
   app.add_option("--even", even, "even jobs")->capture_default_str();
+  app.add_option("--rounds", rounds, "of the soak")->capture_default_str();
+  app.add_option("--iterations", iterations, "of the what-ifs' jobs")->capture_default_str();
+  app.add_option("--minutes", minutes, "of the job whose memory is watched")->capture_default_str();
   app.add_option("--seed", seed, "of noise, lengths and faults")->capture_default_str();
   app.add_option("--speed", speed,
                  "of random faults and costs: virtual time by wall time at most; reasons need time")
@@ -407,6 +414,11 @@ int Main(int argc, char** argv) {
   if (wanted.contains("standstills")) benchmark.Standstills();
   if (wanted.contains("random")) benchmark.RandomFaults(faults);
   if (wanted.contains("even")) benchmark.FalseAlarms(even);
+  const RanksPart part = {.jobs = jobs, .table = table, .seed = seed};
+  if (wanted.contains("counters")) MeasureCounters(part);
+  if (wanted.contains("memory")) WatchRanksMemory(part, minutes);
+  if (wanted.contains("whatif")) JudgeRanksWhatIf(part, iterations);
+  if (wanted.contains("soak")) SoakRanks(part, rounds);
   std::printf("\n%d figures with something to reach were missed\n", table.missed());
   if (!json.empty() && !table.WriteJson(json)) {
     std::perror(json.c_str());

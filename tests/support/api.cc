@@ -51,10 +51,12 @@ Api::Api(const std::filesystem::path& socket)
     : stub_(v1::Profiler::NewStub(
           grpc::CreateChannel("unix:" + socket.string(), grpc::InsecureChannelCredentials()))) {}
 
-std::optional<std::vector<v1::Iteration>> Api::Iterations(const std::string& job) {
+std::optional<std::vector<v1::Iteration>> Api::Iterations(const std::string& job,
+                                                          std::optional<int> rank) {
   std::vector<v1::Iteration> iterations;
   v1::ListIterationsRequest request;
   request.set_job(job);
+  if (rank) request.set_rank(*rank);
   do {
     const auto reply = Call(&v1::Profiler::Stub::ListIterations, request);
     if (!reply) return std::nullopt;

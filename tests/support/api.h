@@ -55,8 +55,9 @@ class Api {
   }
   const std::string& error() const { return error_; }
 
-  // All iterations of the lowest rank; nothing on an error.
-  std::optional<std::vector<v1::Iteration>> Iterations(const std::string& job);
+  // All iterations of a rank, by default of the lowest; nothing on an error.
+  std::optional<std::vector<v1::Iteration>> Iterations(const std::string& job,
+                                                       std::optional<int> rank = std::nullopt);
 
  private:
   std::unique_ptr<v1::Profiler::Stub> stub_;

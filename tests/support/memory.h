@@ -1,4 +1,4 @@
-// The memory that this process holds, for benchmarks.
+// The memory that a process holds, by default this one, for benchmarks.
 //
 //   const double before = StartPeakMemory();
 //   ...
@@ -15,9 +15,9 @@
 
 namespace seqpoint {
 
-// A line of /proc/self/status, in bytes; 0: there is none.
-inline double MemoryStatus(const std::string& key) {
-  std::ifstream status("/proc/self/status");
+// A line of /proc/PID/status, in bytes; 0: there is none. `pid` 0: this process.
+inline double MemoryStatus(const std::string& key, int pid = 0) {
+  std::ifstream status("/proc/" + (pid == 0 ? "self" : std::to_string(pid)) + "/status");
   std::string word;
   while (status >> word) {
     double kib = 0;

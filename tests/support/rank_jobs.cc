@@ -12,14 +12,23 @@ namespace seqpoint {
 
 RankJobs::RankJobs(std::filesystem::path folder) : folder_(std::move(folder)) {
   setenv("SEQPOINT_DIR", (folder_ / "run").c_str(), 1);
-  daemon_ = SpawnDaemon(folder_);
+  setenv("XDG_STATE_HOME", (folder_ / "state").c_str(), 1);
+  StartDaemon();
 }
 
 RankJobs::~RankJobs() { KillAndWait(&daemon_, SIGKILL); }
 
-void RankJobs::RestartDaemon() {
-  KillAndWait(&daemon_, SIGKILL);
+// Where none answers, `seqpoint run` starts one of its own.
+void RankJobs::StartDaemon() {
   daemon_ = SpawnDaemon(folder_);
+  NewApi().Call(&v1::Profiler::Stub::ListJobs, v1::ListJobsRequest());
+}
+
+void RankJobs::KillDaemon() { KillAndWait(&daemon_, SIGKILL); }
+
+void RankJobs::RestartDaemon() {
+  KillDaemon();
+  StartDaemon();
 }
 
 std::filesystem::path RankJobs::TruthFile(const std::string& name, int rank) const {
@@ -35,7 +44,8 @@ std::vector<std::string> RankJobs::Command(const RankJobOptions& options, bool p
     command.insert(command.end(), words.begin(), words.end());
   };
   if (profiled) {
-    add({(bin_ / "seqpoint").string(), "run", "--job", options.name, "--quiet"});
+    add({(bin_ / "seqpoint").string(), "run", "--job",
+         options.job.empty() ? options.name : options.job, "--quiet"});
     add(options.run);
     add({"--"});
   }
@@ -51,8 +61,8 @@ std::vector<std::string> RankJobs::Command(const RankJobOptions& options, bool p
   } else {
     add({(bin_ / "seqpoint_launch").string(), "-n", ranks});
   }
-  add({(bin_ / "seqpoint_workload").string(), "--quiet", "--truth",
-       (folder_ / (options.name + ".%r.jsonl")).string()});
+  add({(bin_ / "seqpoint_workload").string(), "--quiet"});
+  if (options.truth) add({"--truth", (folder_ / (options.name + ".%r.jsonl")).string()});
   add(options.workload);
   return command;
 }

@@ -19,11 +19,13 @@
 namespace seqpoint {
 
 struct RankJobOptions {
-  std::string name;
+  std::string name;  // of its files
+  std::string job;   // of several starts of one run; empty: the name
   int ranks = 4;
   std::vector<std::string> workload;  // options of seqpoint_workload
   std::vector<std::string> settings;  // of the software GPU: "clock.speed_cap=4"
   std::vector<std::string> run;       // options of seqpoint run
+  bool truth = true;                  // each rank writes its truth file
   // Ranks that are started by hand run on when one of them fails.
   bool by_hand = false;
 };
@@ -41,10 +43,13 @@ class RankJobs {
   bool Run(const RankJobOptions& options);
   // Without the profiler. Nothing: it failed.
   bool RunAlone(const RankJobOptions& options);
+  void KillDaemon();
+  // Kills the one that runs.
   void RestartDaemon();
 
   // Nothing on an error, which is printed.
   std::optional<v1::GetRanksReply> Ranks(const std::string& name);
+  Api NewApi() const { return Api(folder_ / "run" / "api.sock"); }
   std::optional<v1::Job> Job(const std::string& name);
   // Of the training iterations of rank 0, by the workload's own truth; 0: not known.
   double TrainTimeNs(const std::string& name) const;
@@ -55,6 +60,7 @@ class RankJobs {
   pid_t daemon() const { return daemon_; }
 
  private:
+  void StartDaemon();
   std::vector<std::string> Command(const RankJobOptions& options, bool profiled) const;
 
   const std::filesystem::path folder_;
