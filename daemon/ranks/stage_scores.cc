@@ -9,7 +9,7 @@ namespace seqpoint::ranks {
 namespace {
 
 // Iterations of a stage before its model is used: two for each of the model's terms.
-constexpr size_t kModelCount = 2 * WorkSums::kTerms;
+constexpr size_t kFirstCount = 2 * WorkSums::kTerms;
 // Iterations in which a baseline is young: its mean then has a tenth of one iteration's error.
 constexpr double kYoung = 100;
 // What WorkModel takes for nanoseconds.
@@ -43,7 +43,7 @@ Score StageScores::ScoreOf(const RankPart& part, double work) {
   Score score = {.rank = part.rank};
   if (stage.model.count() == 0) {
     stage.first.push_back({part.lengths, work});
-    if (stage.first.size() < kModelCount) return score;
+    if (stage.first.size() < kFirstCount) return score;
     stage.model.Start(stage.first);
     stage.first.clear();
     return score;
