@@ -102,7 +102,8 @@ void RankEvidence::Summarize(const JoinedIteration& joined, Iteration& iteration
   const auto at = static_cast<size_t>(own - joined.ranks.data());
   const double work = works[at];
   works.erase(works.begin() + static_cast<ptrdiff_t>(at));
-  const double next = works.empty() ? work : *std::max_element(works.begin(), works.end()) / work;
+  if (works.empty()) return;
+  const double next = *std::max_element(works.begin(), works.end()) / work;
   if (next * kBehind > 1) return;  // it should not have been the last one: something held it up
   iteration.own = {
       .rank = own->rank,
