@@ -107,7 +107,10 @@ absl::StatusOr<RankEffect> SetRanks(size_t count, const RankRecording& recorded,
     return absl::FailedPreconditionError("no collective of all ranks is in the windows");
   }
   effect.assumptions = {
-      absl::StrFormat("%d ranks wait for each other as the %d that were recorded do", count, all),
+      absl::StrFormat(
+          "%d ranks wait for each other as the %d that were recorded do; by chance more "
+          "ranks wait longer for the last one, which the interval leaves out",
+          count, all),
       "collectives are rings over links of the same latency and bandwidth",
       "each rank has as much work as now"};
   return effect;
