@@ -41,6 +41,7 @@ TRANSFERS = ("Send", "Recv")
 OPERATORS = {name + "_": what for name, what in METHODS.items()
              if what[1] is not None and what[0] not in TRANSFERS}
 ON_HOST = ("gloo", "mpi")
+MOST_HELD = 1024  # collectives of C++ that nobody waited for
 
 
 class Collectives:
@@ -54,6 +55,7 @@ class Collectives:
         self._texts = {}  # function or type -> address of its name
         self._works = {}  # id of a Work that nobody waited for -> what ends it
         self._open = []  # what ends those of C++
+        self._held, self._held_before = [], []  # tensors of those of C++, see _hold
         self._replica = None  # group of the DDP that computes, weakly
         self._kernels = None  # registrations of our functions, which end with it
         self._off = False
@@ -127,8 +129,20 @@ class Collectives:
             self._leave()
         self._replica = weakref.ref(module.process_group)
 
+    def _hold(self, args):
+        """A function of Python's gives C++'s tensors objects of Python. A thread of gloo that let go
+        of such a tensor last would need the interpreter's lock, which the destructor of DDP holds
+        while it waits for that thread. It is never the last while we hold the tensor, too: until
+        the collectives after these are over."""
+        if len(self._held) == MOST_HELD:
+            self._held_before, self._held = self._held, []
+        self._held.append([arg for arg in args
+                           if isinstance(arg, (list, tuple, self._torch.Tensor))])
+
     def _leave(self, *_, **__):
         """C++ has waited for all that it began."""
+        if self._held:
+            self._held_before, self._held = self._held, []
         if self._open:
             tokens, self._open = self._open, []
             for token in tokens:
@@ -181,6 +195,7 @@ class Collectives:
         operator = getattr(self._torch.ops.c10d, name).default
 
         def kernel(*args):
+            self._hold(args)
             token = 0 if self._off else self._enter(None, function, part, args)
             if token:
                 self._open.append(token)
