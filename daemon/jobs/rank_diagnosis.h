@@ -32,8 +32,8 @@ class RankDiagnosis {
   // Windows for the cost, whose error is which iterations were seen.
   static constexpr int kCostWindows = 8;
   static constexpr int kEarlyWindows = 2;
-  // Of an episode, with those that do not tell, as the rank's lengths are new in them. Earlier ones
-  // are kept beside them.
+  // Windows of an episode, with those in which the rank's lengths are new, which do not tell.
+  // Earlier ones are kept beside them.
   static constexpr int kMostOfEpisode = CoordinatedWindows::kMostKept - kEarlyWindows;
 
   // Now and then: starts a window when one is wanted. `newest`: the latest iteration that a rank's

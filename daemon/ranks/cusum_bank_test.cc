@@ -8,7 +8,7 @@
 namespace seqpoint::ranks {
 namespace {
 
-// Of normal values.
+// Those of normal values.
 Penalties NormalPenalties() {
   Penalties penalties = {};
   for (size_t i = 0; i < kSlopes.size(); ++i) penalties[i] = kSlopes[i] * kSlopes[i] / 2;

@@ -70,9 +70,8 @@ double RankEvidence::Work(const RankPart& part) const {
   return exclusive_.Expect(roles_.RoleOf(part.rank), part.lengths);
 }
 
-// What each rank is expected to need, in any unit. Until the times are known, the lengths tell
-// where one of them alone differs, and else the ranks' exclusive times, which are vague in a young
-// job.
+// The expected work of each rank, in any unit. Until the times are known, the lengths tell where
+// one of them alone differs, and else the ranks' exclusive times, which are vague in a young job.
 std::vector<double> RankEvidence::Works(const JoinedIteration& joined) const {
   const std::vector<RankPart>& parts = joined.ranks;
   const bool by_time = time_.Expect(parts.front().lengths) > 0;
@@ -89,9 +88,9 @@ std::vector<double> RankEvidence::Works(const JoinedIteration& joined) const {
 
 void RankEvidence::Summarize(const JoinedIteration& joined, Iteration& iteration) const {
   std::vector<double> works = Works(joined);
-  const RankPart& longest = joined.ranks[LongestOf(works)];
-  if (!(works[LongestOf(works)] > 0)) return;
-  SumUp(joined, longest.lengths, iteration);
+  const size_t longest = LongestOf(works);
+  if (!(works[longest] > 0)) return;
+  SumUp(joined, joined.ranks[longest].lengths, iteration);
   // A slow rank needs longer than its lengths tell.
   for (size_t i = 0; i < works.size(); ++i)
     if (const auto at = slow_.find(joined.ranks[i].rank); at != slow_.end()) works[i] *= at->second;

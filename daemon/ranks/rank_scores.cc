@@ -139,7 +139,7 @@ std::optional<double> RankScores::CommonOfStages(int64_t number, const Row& row)
   }
   const bool enough = ratios.size() + 1 >= StageScores::kLeast;
   if (time_ == RankPart::Time::kOutside && enough) return MiddleOf(std::move(ratios));
-  // Of their exclusive times StageScores tells.
+  // StageScores tells of their exclusive times.
   if (stages >= StageScores::kLeast) return std::nullopt;
   const double deviation = roles_.at(row.role).bins[row.bin].deviation;
   return ratios.empty() ? 0 : std::max(MiddleOf(std::move(ratios)) - deviation, 0.0);

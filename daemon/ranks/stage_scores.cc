@@ -12,7 +12,7 @@ namespace {
 constexpr size_t kFirstCount = 2 * WorkSums::kTerms;
 // Iterations in which a baseline is young: its mean then has a tenth of one iteration's error.
 constexpr double kYoung = 100;
-// What WorkModel takes for nanoseconds.
+// A median is so many units, which WorkModel takes for nanoseconds.
 constexpr double kMillion = 1e6;
 
 }  // namespace

@@ -29,7 +29,7 @@ double MedianOf(const std::vector<const RankProfile*>& profiles, const Value& va
   return Median(std::move(values));
 }
 
-// Of the median, by what the values differ among each other.
+// The error of the median, by the differences of the values.
 double ErrorOfMiddle(const std::vector<double>& values) {
   if (values.size() < 2) return 0;
   const double spread = MedianDeviation(values, MiddleOf(values));

@@ -43,8 +43,8 @@ struct WorkDifference {
   double operator[](WorkPart part) const { return part_ns[static_cast<size_t>(part)]; }
 };
 
-// What the reference takes for a rank's kernels. Where it has the rank's lengths in the same
-// iteration, that is what it takes there. Otherwise a line through its iterations tells, where they
+// The time that the reference takes for a rank's kernels. Where it has the rank's lengths in the
+// same iteration, that is the time there. Otherwise a line through its iterations tells, where they
 // have shorter and longer lengths, three in all.
 class KernelReference {
  public:
@@ -63,7 +63,7 @@ class KernelReference {
   std::map<std::string, Named> Compare(const Compared& compared) const;
 
  private:
-  // Of one kernel: its mean duration, and how much that differs, relative. 0: not known.
+  // The mean duration of one kernel, and how much that differs, relative. 0: not known.
   struct Mean {
     double ns = 0, spread = 0;
   };

@@ -290,7 +290,7 @@ class ReasonFinder {
            lengths_ns >= kMostOfIt * total_ns;
   }
 
-  // Of those that sum to the excess.
+  // Among the parts that sum to the excess.
   WorkPart LargestPart() {
     auto largest = WorkPart::kSameKernels;
     for (size_t i = 0; i < kWorkParts; ++i) {

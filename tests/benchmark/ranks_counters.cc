@@ -50,7 +50,7 @@ RankJobOptions OptionsOf(const RanksPart& part, const std::string& name, int ran
                   "--overhead-budget", "50%"}};
 }
 
-// What one job of so many ranks has measured.
+// The passes that one job has measured.
 struct Passes {
   std::vector<double> occurrences;       // of a length, from its first pass until all were there
   std::map<std::string, double> errors;  // metric -> measured / truth of all ranks - 1

@@ -28,7 +28,7 @@ constexpr int kLongRanks = 2;
 constexpr int kSamples = 10;
 constexpr double kFlat = 1;  // % of growth in the second half
 
-// Of the process, by the kernel.
+// The processor time of the process, by the kernel.
 double CpuSeconds(pid_t pid) {
   std::ifstream stat(absl::StrCat("/proc/", pid, "/stat"));
   std::string text;

@@ -47,7 +47,7 @@ struct Start {
   bool unread = false;  // it ended while no daemon ran
 };
 
-// What the log of a job says that its truth files do not, and the other way round. Iterations.
+// Iterations that the log of a job has and its truth files have not, and the other way round.
 struct Differences {
   int64_t all = 0;
   int64_t lost = 0;    // of starts whose end a daemon read
@@ -70,7 +70,7 @@ class RanksSoak {
     return milliseconds(std::uniform_int_distribution<int>(low_ms, high_ms)(random_));
   }
   void StartRanks();
-  // Of the live ranks, once all have joined and had so many iterations. Empty: not within a minute.
+  // The live ranks', once all have joined and had so many iterations. Empty: not within a minute.
   std::vector<pid_t> RankPids(int64_t iterations);
   bool Learned();
   void Kill(Killed killed, const std::vector<pid_t>& ranks);

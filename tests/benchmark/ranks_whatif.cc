@@ -45,7 +45,7 @@ class RanksWhatIf {
 
  private:
   RankJobOptions OptionsOf(const std::string& name, const Setup& setup, double speed_cap) const;
-  // Of the training iterations, without the profiler; 0: it failed.
+  // The time of the training iterations without the profiler; 0: it failed.
   double AloneNs(const std::string& name, const Setup& setup);
   std::optional<v1::WhatIfAnswer> Ask(const std::string& job, const std::string& change);
   std::string WriteMeanLengths(const std::string& name, int ranks) const;
