@@ -97,7 +97,7 @@ class Asking : public testing::Test {
     EXPECT_LT(std::abs(Real(replay["mean_error"])), 0.01);
     for (const simdjson::dom::element iteration : simdjson::dom::array(replay["iterations"])) {
       EXPECT_NEAR(Real(iteration["replayed_duration_ns"]) / Real(iteration["measured_duration_ns"]),
-                  1, 0.4);  // one in a hundred is slow by a third
+                  1, 0.05);
     }
     double path = 0;
     for (const simdjson::dom::element share : simdjson::dom::array(replay["critical_path"])) {
@@ -114,6 +114,9 @@ class Asking : public testing::Test {
   simdjson::dom::parser parser_;
 };
 
+// A traced iteration that is slow by a third, as one in a hundred is, is not what its length takes.
+constexpr char kNoSlowPeriods[] = "noise.slow_share=0";
+
 std::vector<std::string> Training(const std::string& iterations) {
   return {"--model",        "transformer", "--batch",          "32",
           "--pad-multiple", "16",          "--max-iterations", iterations};
@@ -128,7 +131,7 @@ TEST_F(Asking, TracesWithoutCallsTellNothing) {
 }
 
 TEST_F(Asking, AJobThatEndedAndWhatThereIsToGain) {
-  ASSERT_TRUE(runs_.Train("job", Training("400"), "").ok());
+  ASSERT_TRUE(runs_.Train("job", Training("400"), kNoSlowPeriods).ok());
   ExpectUnderstood("job");
   const simdjson::dom::element list = Ask({"whatif", "job", "--list"});
   double last = INFINITY;
@@ -174,7 +177,7 @@ TEST_F(Asking, AJobThatRuns) {
 TEST_F(Asking, SeveralRanks) {
   std::vector<pid_t> ranks;
   for (const char* rank : {"RANK=0", "RANK=1"}) {
-    ranks.push_back(runs_.StartTraining("job", Training("400"), "",
+    ranks.push_back(runs_.StartTraining("job", Training("400"), kNoSlowPeriods,
                                         {rank, "WORLD_SIZE=2", "SEQPOINT_RUN_ID=1"}));
   }
   for (const pid_t pid : ranks) {
