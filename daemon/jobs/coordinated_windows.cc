@@ -106,7 +106,11 @@ bool CoordinatedWindows::Join() {
   const bool tells = std::any_of(profiles.begin(), profiles.end(), [&](const auto& profile) {
     return ranks::TellsOf(profiles, profile.rank);
   });
-  if (!tells) return true;
+  if (!tells) {
+    // Later ones may be of a slow rank.
+    if (std::ssize(first_times_) < kMostFirstTimes) first_times_.push_back(std::move(profiles));
+    return true;
+  }
   if (std::ssize(iterations_) == kMostKept) iterations_.erase(iterations_.begin());
   iterations_.push_back(std::move(profiles));
   return true;

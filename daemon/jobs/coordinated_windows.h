@@ -9,11 +9,11 @@
 //
 // A rank's iteration is compared by its profile of a few kilobytes, which is kept when the trace is
 // gone. An iteration that some rank could not trace is given up, and so is one in which too many
-// collectives are of one rank alone. One in which the lengths are new to all ranks, or to all but
-// one, is not kept.
+// collectives are of one rank alone. Those in which the lengths are new to all ranks, or to all but
+// one, are kept apart.
 //
 // Threading: one thread at a time. Memory: the records of one iteration of all ranks, and
-// kMostKept iterations. Not stored: after a restart windows are wanted anew.
+// kMostKept iterations, and a few. Not stored: after a restart windows are wanted anew.
 #ifndef DAEMON_JOBS_COORDINATED_WINDOWS_H_
 #define DAEMON_JOBS_COORDINATED_WINDOWS_H_
 
@@ -34,7 +34,7 @@ namespace seqpoint::jobs {
 
 class CoordinatedWindows {
  public:
-  static constexpr int kMostKept = 16;
+  static constexpr int kMostKept = 24, kMostFirstTimes = 8;
   // TakeFinished waits so many times for the records of an iteration that is over, and for the
   // times of its collectives, without which the windows are joined by the kernels alone. It is
   // called with each reading of the rings, every 1 to 10 ms.
@@ -60,6 +60,7 @@ class CoordinatedWindows {
 
   // Oldest first.
   const std::vector<ranks::IterationProfiles>& iterations() const { return iterations_; }
+  const std::vector<ranks::IterationProfiles>& first_times() const { return first_times_; }
   int64_t given_up() const { return given_up_; }
 
  private:
@@ -79,7 +80,7 @@ class CoordinatedWindows {
   int64_t wanted_ = -1;
   int readings_ = 0;
   std::map<int32_t, Rank> ranks_;
-  std::vector<ranks::IterationProfiles> iterations_;
+  std::vector<ranks::IterationProfiles> iterations_, first_times_;
   int64_t given_up_ = 0;
 };
 

@@ -216,6 +216,8 @@ class Job final : private JobEvents {
                         const NumberedIteration& numbered);
   void AddJoinedIterations();
   void CheckRanks(int64_t monotonic_ns);
+  int64_t NewestIteration() const;  // the latest one that a rank's host has begun; -1: none
+  void AskForWindow();              // of all ranks, where one is wanted
   bool CheckStandstill(int64_t monotonic_ns);
   std::string NoRanksKnown() const;
   v1::Losses SumLosses() const;

@@ -73,20 +73,32 @@ void Job::AddJoinedIterations() {
   const bool diagnosed = diagnosis_.Update(observation_.verdicts());
   if (diagnosed || period != observation_.period() || changes != observation_.changes()) {
     changes_.Mark(Change::kRanks);
+    AskForWindow();
   }
 }
 
-void Job::CheckRanks(int64_t monotonic_ns) {
-  if (!engines_.split() || !live()) return;
+int64_t Job::NewestIteration() const {
   int64_t newest = -1;
   for (const auto& [id, process] : processes_) {
     if (!process->alive() || process->learning) continue;
     const auto next = static_cast<uint64_t>(process->builder.next_number());
     newest = std::max(newest, process->JobNumber(next));
   }
-  const bool wanted =
-      diagnosis_.Check(monotonic_ns, newest, observation_.ranks(), observation_.verdicts());
-  if (CheckStandstill(monotonic_ns) || wanted) changes_.Mark(Change::kRanks);
+  return newest;
+}
+
+void Job::AskForWindow() {
+  if (!live()) return;
+  if (diagnosis_.Ask(NewestIteration(), observation_.ranks(), observation_.verdicts())) {
+    changes_.Mark(Change::kRanks);
+  }
+}
+
+void Job::CheckRanks(int64_t monotonic_ns) {
+  if (!engines_.split() || !live()) return;
+  diagnosis_.OnTime(monotonic_ns, NewestIteration());
+  AskForWindow();
+  if (CheckStandstill(monotonic_ns)) changes_.Mark(Change::kRanks);
 }
 
 bool Job::CheckStandstill(int64_t monotonic_ns) {

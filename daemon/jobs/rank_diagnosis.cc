@@ -13,10 +13,13 @@
 namespace seqpoint::jobs {
 namespace {
 
-// Until a new control block is in the libraries: the daemon's loop takes 50 ms, a busy machine
-// several times that.
-constexpr double kPublishS = 0.5;
+// Until a new control block is in the libraries: the daemon's loop takes 1 to 50 ms. On a machine
+// that is too busy for that, iterations are given up, and each one doubles it.
+constexpr double kPublishS = 0.1;
 constexpr int64_t kEarliest = 16;  // observed iterations before the first window
+// Windows that are spread are this much further from the beginning, one from the other: the run's,
+// in which fewer lengths are new as it goes on, or the episode's.
+constexpr double kSpread = 1.15;
 constexpr double kConfidence = 0.95;
 // An interval of a cost that spans half of the run is no answer.
 constexpr double kTellsNothing = 0.5;
@@ -83,7 +86,17 @@ Windows Choose(const Windows& windows, const Chosen& chosen) {
 
 }  // namespace
 
-bool RankDiagnosis::WantsWindow(const ranks::Verdicts& verdicts) const {
+bool RankDiagnosis::KnowsReason(int32_t rank, int64_t first) const {
+  const auto it = reasons_.find({rank, first});
+  return it != reasons_.end() && it->second.reason() != v1::SLOW_REASON_UNSPECIFIED;
+}
+
+// The next of the windows that are spread from iteration `first` on.
+bool RankDiagnosis::IsDue(int64_t newest, int64_t first) const {
+  return static_cast<double>(newest - first) >= kSpread * static_cast<double>(latest_ - first);
+}
+
+bool RankDiagnosis::WantsWindow(int64_t newest, const ranks::Verdicts& verdicts) const {
   if (taken_ >= kMostWindows || verdicts.observed < kEarliest) return false;
   const auto count = [this](const auto& chosen) {
     return std::count_if(windows_.iterations().begin(), windows_.iterations().end(), chosen);
@@ -92,18 +105,23 @@ bool RankDiagnosis::WantsWindow(const ranks::Verdicts& verdicts) const {
   for (const ranks::RankVerdict& rank : verdicts.ranks) {
     if (!IsOpen(rank)) continue;
     any = true;
-    const auto during = [&](const auto& window) { return IsIn(rank.episodes.back(), window); };
+    const ranks::Episode& episode = rank.episodes.back();
+    const auto during = [&](const auto& window) { return IsIn(episode, window); };
     const auto telling = [&](const auto& window) {
       return during(window) && ranks::TellsOf(window, rank.rank);
     };
-    if (count(telling) < kCostWindows && count(during) < kMostOfEpisode) return true;
+    if (count(during) >= kMostOfEpisode) continue;
+    const bool known = KnowsReason(rank.rank, episode.first);
+    const bool few = count(telling) < kCostWindows;
+    if (few && !known) return true;
+    if ((few || !known) && IsDue(newest, episode.first)) return true;
   }
-  if (any || taken_ >= kMostWindows / 2) return false;
+  if (any || taken_ >= kMostWindows / 2 || !IsDue(newest, 0)) return false;
   return std::any_of(verdicts.ranks.begin(), verdicts.ranks.end(), [&](const auto& rank) {
     const auto before = [&](const auto& window) {
       return WasEven(verdicts, window) && (!rank.own_baseline || ranks::TellsOf(window, rank.rank));
     };
-    return count(before) < kEarlyWindows;
+    return count(before) < (rank.own_baseline ? kOwnWindows : kEarlyWindows);
   });
 }
 
@@ -113,8 +131,7 @@ int64_t RankDiagnosis::Lead() const {
   return (4 + static_cast<int64_t>(kPublishS * iterations_per_s_)) << doublings;
 }
 
-bool RankDiagnosis::Check(int64_t monotonic_ns, int64_t newest, const std::set<int32_t>& ranks,
-                          const ranks::Verdicts& verdicts) {
+void RankDiagnosis::OnTime(int64_t monotonic_ns, int64_t newest) {
   if (checked_newest_ >= 0 && monotonic_ns > checked_ns_) {
     const double passed = static_cast<double>(newest - checked_newest_);
     const double now =
@@ -123,11 +140,16 @@ bool RankDiagnosis::Check(int64_t monotonic_ns, int64_t newest, const std::set<i
   }
   checked_ns_ = monotonic_ns;
   checked_newest_ = newest;
-  if (!windows_.idle() || ranks.size() < 2 || !WantsWindow(verdicts)) return false;
+}
+
+bool RankDiagnosis::Ask(int64_t newest, const std::set<int32_t>& ranks,
+                        const ranks::Verdicts& verdicts) {
+  if (!windows_.idle() || ranks.size() < 2 || !WantsWindow(newest, verdicts)) return false;
   // One whose collectives are timed, too.
   constexpr int64_t kPeriod = ranks::RankMonitor::kPeriod;
   const int64_t earliest = newest + Lead();
-  windows_.Want((earliest + kPeriod - 1) / kPeriod * kPeriod, ranks);
+  latest_ = (earliest + kPeriod - 1) / kPeriod * kPeriod;
+  windows_.Want(latest_, ranks);
   ++taken_;
   return true;
 }
@@ -141,8 +163,9 @@ bool RankDiagnosis::Update(const ranks::Verdicts& verdicts) {
   for (const ranks::RankVerdict& rank : verdicts.ranks) {
     if (!rank.own_baseline) alike.push_back(rank.rank);
   }
-  const Windows before =
-      Choose(windows_.iterations(), [&](const auto& window) { return WasEven(verdicts, window); });
+  const auto even = [&](const auto& window) { return WasEven(verdicts, window); };
+  const Windows before = Choose(windows_.iterations(), even);
+  const Windows first_times = Choose(windows_.first_times(), even);
   for (const ranks::RankVerdict& rank : verdicts.ranks) {
     if (!IsOpen(rank)) continue;
     const ranks::Episode& episode = rank.episodes.back();
@@ -150,7 +173,8 @@ bool RankDiagnosis::Update(const ranks::Verdicts& verdicts) {
       return IsIn(episode, window) && ranks::TellsOf(window, rank.rank);
     });
     if (during.size() < kReasonWindows) continue;
-    ranks::RankQuestion question = {.rank = rank.rank, .iterations = during, .earlier = before};
+    ranks::RankQuestion question = {
+        .rank = rank.rank, .iterations = during, .earlier = before, .first_times = first_times};
     for (const int32_t other : alike) {
       if (!rank.own_baseline && other != rank.rank) question.peers.push_back(other);
     }
@@ -165,7 +189,7 @@ bool RankDiagnosis::Update(const ranks::Verdicts& verdicts) {
     }
     reason.set_reason(static_cast<v1::SlowReason>(verdict.reason));
     reason.set_message(verdict.text);
-    if (!SaysHowMuch(verdict.reason)) continue;
+    if (!SaysHowMuch(verdict.reason) || verdict.first_times) continue;
     const Estimate excess = ExcessShare(during, rank.rank, verdict);
     SetDifference(excess, reason.mutable_excess());
     const Estimate cost = AtMost(excess, ranks::CostShare(question, kConfidence));
@@ -204,9 +228,11 @@ void RankDiagnosis::SetReasons(v1::GetRanksReply* reply) const {
         }
       } else {
         const char* const why =
-            reason.reason() == v1::SLOW_REASON_HOST
+            reason.reason() == v1::SLOW_REASON_UNSPECIFIED
+                ? "not known, because the reason is not known"
+            : reason.reason() == v1::SLOW_REASON_HOST
                 ? "not known, because the others' hosts run ahead while they wait"
-                : "not known, because the reason is not known";
+                : "not known, because its earlier iterations were the first of their lengths";
         episode.set_message(why);
         episode.set_cost_message(why);
       }

@@ -2,7 +2,8 @@
 // the same iterations. It asks for them when a rank was found slow, and for a few while none is,
 // as a rank without peers is compared with its earlier self.
 //
-//   if (diagnosis.Check(monotonic_ns, newest, ranks, verdicts)) RewriteControls();
+//   diagnosis.OnTime(monotonic_ns, newest);                     // now and then
+//   if (diagnosis.Ask(newest, ranks, verdicts)) RewriteControls();  // ... and after changes
 //   ... records go to diagnosis.windows() ...
 //   if (diagnosis.Update(verdicts)) Tell();
 //   diagnosis.SetReasons(&reply);
@@ -27,19 +28,22 @@ class RankDiagnosis {
  public:
   // Windows of all ranks in a run. Each stops all ranks for some milliseconds.
   static constexpr int kMostWindows = 32;
-  // Windows for a reason: with three, one that something else disturbed is outvoted.
+  // Windows for a reason, as soon as possible: with three, one that something else disturbed is
+  // outvoted.
   static constexpr int kReasonWindows = 3;
-  // Windows for the cost, whose error is which iterations were seen.
+  // Windows for the cost, whose error is which iterations were seen: they are spread. A reason that
+  // is not known from as many gets further ones, spread, too.
   static constexpr int kCostWindows = 8;
-  static constexpr int kEarlyWindows = 2;
+  // Earlier ones, for the transfers; and of a rank without peers, which is compared with them.
+  static constexpr int kEarlyWindows = 2, kOwnWindows = 8;
   // Windows of an episode, with those in which the rank's lengths are new, which do not tell.
   // Earlier ones are kept beside them.
-  static constexpr int kMostOfEpisode = CoordinatedWindows::kMostKept - kEarlyWindows;
+  static constexpr int kMostOfEpisode = CoordinatedWindows::kMostKept - kOwnWindows;
 
-  // Now and then: starts a window when one is wanted. `newest`: the latest iteration that a rank's
-  // host has begun. True when the wanted iteration is another one now.
-  bool Check(int64_t monotonic_ns, int64_t newest, const std::set<int32_t>& ranks,
-             const ranks::Verdicts& verdicts);
+  // Now and then: how fast iterations pass. `newest`: the latest one that a rank's host has begun.
+  void OnTime(int64_t monotonic_ns, int64_t newest);
+  // Starts a window when one is wanted. True when the wanted iteration is another one now.
+  bool Ask(int64_t newest, const std::set<int32_t>& ranks, const ranks::Verdicts& verdicts);
   // Windows may have come, or verdicts have changed. True when what is known of reasons changed, or
   // the wanted iteration.
   bool Update(const ranks::Verdicts& verdicts);
@@ -54,12 +58,15 @@ class RankDiagnosis {
  private:
   using EpisodeKey = std::pair<int32_t, int64_t>;  // rank, first iteration
 
-  bool WantsWindow(const ranks::Verdicts& verdicts) const;
+  bool WantsWindow(int64_t newest, const ranks::Verdicts& verdicts) const;
+  bool IsDue(int64_t newest, int64_t first) const;
+  bool KnowsReason(int32_t rank, int64_t first) const;
   int64_t Lead() const;
 
   CoordinatedWindows windows_;
   std::map<EpisodeKey, SlowReasonState> reasons_;
   int taken_ = 0;
+  int64_t latest_ = -1;  // iteration that was wanted
   int64_t checked_ns_ = 0, checked_newest_ = -1;
   double iterations_per_s_ = 0;
 };

@@ -7,7 +7,15 @@ uint32_t RankObservation::KindId(const std::string& text, uint64_t elements) {
   const auto it = kinds_.find({text, elements});
   if (it != kinds_.end()) return it->second;
   if (kinds_.size() == kMostKinds) return 0;
-  return kinds_[{text, elements}] = static_cast<uint32_t>(kinds_.size()) + 1;
+  const auto id = static_cast<uint32_t>(kinds_.size()) + 1;
+  AddKind(text, elements, id);
+  return id;
+}
+
+void RankObservation::AddKind(const std::string& text, uint64_t elements, uint32_t id) {
+  kinds_[{text, elements}] = id;
+  const auto number = static_cast<uint32_t>(functions_.size());
+  monitor_.SetKind(id, functions_.emplace(text, number).first->second, elements);
 }
 
 void RankObservation::AddMember(uint64_t communicator, int32_t rank_in_communicator, int32_t rank,
@@ -79,7 +87,7 @@ void RankObservation::Load(const RankObservationState& from) {
                  .version = from.version(),
                  .learned = {from.learned().begin(), from.learned().end()}});
   for (const CollectiveKindName& name : from.kinds()) {
-    kinds_[{name.text(), name.elements()}] = name.id();
+    AddKind(name.text(), name.elements(), name.id());
   }
   for (const auto& [communicator, members] : from.members()) {
     members_[communicator].insert(members.ranks().begin(), members.ranks().end());

@@ -47,10 +47,12 @@ class RankObservation {
 
  private:
   static constexpr size_t kMostKinds = 1 << 16;
+  void AddKind(const std::string& text, uint64_t elements, uint32_t id);
 
   ranks::RankMonitor monitor_;
   std::set<int32_t> ranks_;
   std::map<std::pair<std::string, uint64_t>, uint32_t> kinds_;
+  std::map<std::string, uint32_t> functions_;  // numbers of the texts
   // By communicator: the ranks of the job, by rank within it.
   absl::flat_hash_map<uint64_t, std::map<int32_t, int32_t>> members_;
 };

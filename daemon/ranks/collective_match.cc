@@ -100,7 +100,8 @@ bool NumberTransfers(Entries::iterator begin, Entries::iterator end) {
 }
 
 // Takes out the transfers on which sender and receiver do not agree.
-void MatchTransfers(Entries& entries, std::vector<RankPart>& parts) {
+void MatchTransfers(Entries& entries, const RankAgreement& agreement,
+                    std::vector<RankPart>& parts) {
   const auto pair = [](const Entry& e) { return std::tuple(e.communicator, e.from, e.to); };
   std::sort(entries.begin(), entries.end(), [&](const Entry& a, const Entry& b) {
     return std::tuple(pair(a), a.part, a.sequence) < std::tuple(pair(b), b.part, b.sequence);
@@ -108,7 +109,7 @@ void MatchTransfers(Entries& entries, std::vector<RankPart>& parts) {
   auto kept = entries.begin();
   for (auto at = entries.begin(); at != entries.end();) {
     const auto end = RunEnd(at, entries.end(), pair);
-    if (!at->is_transfer() || NumberTransfers(at, end)) {
+    if (!at->is_transfer() || (agreement.Agree(at->from, at->to) && NumberTransfers(at, end))) {
       kept = std::move(at, end, kept);
     } else {
       std::for_each(at, end, [&](const Entry& e) { ++parts[e.part].unmatched; });
@@ -182,7 +183,8 @@ TransferPart JoinGroup(absl::Span<const Entry> group, const std::set<size_t>* me
 }  // namespace
 
 JoinedIteration MatchCollectives(absl::Span<const RankIteration> reports,
-                                 const absl::flat_hash_map<uint64_t, int32_t>& sizes) {
+                                 const absl::flat_hash_map<uint64_t, int32_t>& sizes,
+                                 const RankAgreement& agreement) {
   JoinedIteration joined;
   Entries entries;
   for (const RankIteration& report : reports) {
@@ -191,7 +193,7 @@ JoinedIteration MatchCollectives(absl::Span<const RankIteration> reports,
     joined.ranks.push_back(PartOf(report));
   }
   const Members members = MembersOf(entries);
-  MatchTransfers(entries, joined.ranks);
+  MatchTransfers(entries, agreement, joined.ranks);
   SortUnique(entries);
   for (auto at = entries.begin(); at != entries.end();) {
     const auto end = RunEnd(at, entries.end(), [](const Entry& e) { return e.Group(); });

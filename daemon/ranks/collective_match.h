@@ -13,6 +13,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/types/span.h"
+#include "daemon/ranks/rank_agreement.h"
 #include "daemon/ranks/rank_iteration.h"
 
 namespace seqpoint::ranks {
@@ -81,10 +82,12 @@ struct JoinedIteration {
 };
 
 // `sizes`: the number of ranks of those communicators where it is known. Elsewhere, the ranks that
-// reported one of its collectives count as all. `complete` is left to the caller.
+// reported one of its collectives count as all. `agreement` knows the reports; transfers between
+// ranks that do not agree are left out. `complete` is left to the caller.
 // O(n log n) for n collectives.
 JoinedIteration MatchCollectives(absl::Span<const RankIteration> reports,
-                                 const absl::flat_hash_map<uint64_t, int32_t>& sizes);
+                                 const absl::flat_hash_map<uint64_t, int32_t>& sizes,
+                                 const RankAgreement& agreement);
 
 }  // namespace seqpoint::ranks
 

@@ -43,7 +43,7 @@ Collective Transfer(int32_t peer, bool receives, uint32_t sequence, int64_t star
 }
 
 JoinedIteration Match(const std::vector<RankIteration>& reports) {
-  return MatchCollectives(reports, {});
+  return MatchCollectives(reports, {}, {});
 }
 
 TEST(CollectiveMatch, TheLastRankWaitsForNobodyWhateverItsClockShows) {
@@ -113,7 +113,7 @@ TEST(CollectiveMatch, WhereRanksAreUnseenATransferMayContainTheirDelay) {
   const JoinedIteration joined =
       MatchCollectives(std::vector<RankIteration>{Report(0, 200, 0, {AllReduce(0, 50, 100)}),
                                                   Report(1, 200, 0, {AllReduce(0, 80, 100)})},
-                       {{kAll, 16}});
+                       {{kAll, 16}}, {});
   EXPECT_FALSE(joined.transfers[0].complete);
   EXPECT_EQ(joined.ranks[0].wait_ns, 30);  // at least
 }

@@ -56,7 +56,8 @@ bool IterationJoin::Finished(int64_t number) const {
 void IterationJoin::CloseFinished() {
   while (!open_.empty() && Finished(open_.begin()->first)) {
     const auto& [number, reports] = *open_.begin();
-    JoinedIteration joined = MatchCollectives(reports, sizes_);
+    for (const RankIteration& report : reports) agreement_.Add(report);
+    JoinedIteration joined = MatchCollectives(reports, sizes_, agreement_);
     joined.number = number;
     joined.complete = std::all_of(ranks_.begin(), ranks_.end(), [&](int32_t rank) {
       return std::any_of(joined.ranks.begin(), joined.ranks.end(),

@@ -71,6 +71,7 @@ class IterationJoin {
 
   std::set<int32_t> ranks_;
   absl::flat_hash_map<uint64_t, int32_t> sizes_;
+  RankAgreement agreement_;
   std::map<int32_t, int64_t> reported_;                 // by rank, the number of its newest report
   int64_t newest_ = -1;                                 // of all ranks
   int64_t next_ = 0;                                    // iterations below it are joined

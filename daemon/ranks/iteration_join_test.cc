@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <optional>
+#include <utility>
 #include <vector>
 
 namespace seqpoint::ranks {
@@ -63,6 +65,40 @@ TEST(IterationJoin, ARankThatNeverReportsIsWaitedForSomeIterationsOnly) {
   ASSERT_EQ(Numbers(join.Take()), std::vector<int64_t>{0});
   join.Add(Report(0, 2));
   EXPECT_EQ(join.losses().late, 1);
+}
+
+// Rank 1 calls the half of an iteration one, which its all-reduce ends only now and then.
+TEST(IterationJoin, TransfersOfRanksThatCountOtherwiseAreLeftOut) {
+  IterationJoin join;
+  join.SetRanks({0, 1});
+  const auto report = [&](int64_t number, int32_t rank, std::optional<uint32_t> all_reduce) {
+    RankIteration iteration = Report(number, rank, all_reduce ? 1 : 0);
+    if (all_reduce) iteration.collectives[0].sequence = *all_reduce;
+    Collective transfer = {.communicator = 1, .kind = 2, .start_ns = 20, .end_ns = 30};
+    transfer.peer = 1 - rank;
+    transfer.receives = rank == 1;
+    iteration.collectives.push_back(transfer);
+    join.Add(std::move(iteration));
+  };
+  const auto transfers = [&] {
+    size_t count = 0;
+    for (const JoinedIteration& joined : join.Take()) {
+      for (const TransferPart& part : joined.transfers) count += part.from >= 0;
+    }
+    return count;
+  };
+  report(0, 0, 100);
+  report(0, 1, 100);
+  EXPECT_EQ(transfers(), 1u);
+  report(1, 0, 101);
+  report(1, 1, std::nullopt);
+  EXPECT_EQ(transfers(), 0u);
+  report(2, 0, std::nullopt);  // nothing in these tells more
+  report(2, 1, std::nullopt);
+  EXPECT_EQ(transfers(), 0u);
+  report(3, 0, 103);
+  report(3, 1, 103);
+  EXPECT_EQ(transfers(), 1u);
 }
 
 TEST(IterationJoin, ARankThatIsGoneIsNotWaitedFor) {

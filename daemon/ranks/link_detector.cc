@@ -15,6 +15,14 @@ constexpr int64_t kForget = 1024;
 // StragglerDetector tolerates 1 % of excess times weight: 3 % here.
 constexpr double kLinkWeight = 1.0 / 3;
 
+// Kinds of a link that have baselines beside the curve.
+constexpr size_t kMostOfLink = 256;
+
+Lengths LengthsOf(const KindSize& size) {
+  constexpr uint64_t kMost = uint64_t{1} << 62;
+  return {static_cast<int64_t>(std::min(size.elements, kMost)), 0};
+}
+
 double EachNs(const TransferPart& part) {
   return static_cast<double>(part.transfer_ns) / part.count;
 }
@@ -49,7 +57,8 @@ LinkVerdict* FindVerdict(const Link& link, std::vector<LinkVerdict>& verdicts) {
 
 }  // namespace
 
-bool LinkDetector::Add(const JoinedIteration& iteration, std::vector<LinkVerdict>& verdicts) {
+bool LinkDetector::Add(const JoinedIteration& iteration, const KindSizes& sizes,
+                       std::vector<LinkVerdict>& verdicts) {
   std::map<Link, Parts> parts;
   for (const TransferPart& part : iteration.transfers)
     if (part.complete && part.transfer_ns > 0)
@@ -61,9 +70,9 @@ bool LinkDetector::Add(const JoinedIteration& iteration, std::vector<LinkVerdict
   for (const auto& [link, of_link] : parts) {
     State& state = links_[link];
     state.seen = iteration.number;
-    const Evidence evidence = Compare(state, of_link);
+    const Evidence evidence = Compare(state, of_link, sizes);
     const auto event = state.test.Add(iteration.number, {evidence}, Threshold(links_.size()));
-    if (state.test.finding() == RankScores::Finding::kOrdinary) Learn(state, of_link);
+    if (state.test.finding() == RankScores::Finding::kOrdinary) Learn(state, of_link, sizes);
     changed |= event != StragglerDetector::Event::kNone;
     if (event == StragglerDetector::Event::kBecameSlow)
       AddVerdict(link, iteration, state.test.since(), verdicts);
@@ -75,14 +84,29 @@ bool LinkDetector::Add(const JoinedIteration& iteration, std::vector<LinkVerdict
   return changed;
 }
 
-// How much longer the transfers took than their baselines say.
-Evidence LinkDetector::Compare(State& state, const Parts& parts) {
+// The time of one transfer; 0: not known. A curve that knows less of a size than one transfer of
+// it would tell does not know it.
+double LinkDetector::ExpectNs(const State& state, uint32_t kind, const KindSizes& sizes) {
+  const auto baseline = state.kinds.find(kind);
+  if (baseline != state.kinds.end() && baseline->second.count >= kBaseline)
+    return std::exp(baseline->second.mean);
+  const auto size = sizes.find(kind);
+  if (size == sizes.end()) return 0;
+  const auto curve = state.functions.find(size->second.function);
+  if (curve == state.functions.end() || curve->second.count() < kBaseline) return 0;
+  const LengthTerms terms = TermsOf(LengthsOf(size->second));
+  const double expected_ns = curve->second.Expect(terms);
+  return curve->second.Variance(terms) < expected_ns * expected_ns ? expected_ns : 0;
+}
+
+// How much longer the transfers took than expected.
+Evidence LinkDetector::Compare(State& state, const Parts& parts, const KindSizes& sizes) {
   double seen_ns = 0, expected_ns = 0;
   for (const TransferPart* part : parts) {
-    const auto baseline = state.kinds.find(part->kind);
-    if (baseline == state.kinds.end() || baseline->second.count < kBaseline) continue;
+    const double each_ns = ExpectNs(state, part->kind, sizes);
+    if (!(each_ns > 0)) continue;
     seen_ns += static_cast<double>(part->transfer_ns);
-    expected_ns += part->count * std::exp(baseline->second.mean);
+    expected_ns += part->count * each_ns;
   }
   if (!(seen_ns > 0)) return {};
   const Evidence evidence = {std::log(seen_ns / expected_ns), state.noise.deviation(), kLinkWeight,
@@ -91,8 +115,18 @@ Evidence LinkDetector::Compare(State& state, const Parts& parts) {
   return evidence;
 }
 
-void LinkDetector::Learn(State& state, const Parts& parts) {
-  for (const TransferPart* part : parts) state.kinds[part->kind].Add(std::log(EachNs(*part)));
+void LinkDetector::Learn(State& state, const Parts& parts, const KindSizes& sizes) {
+  for (const TransferPart* part : parts) {
+    const auto size = sizes.find(part->kind);
+    if (size != sizes.end()) {
+      WorkSums sums;
+      sums.Add(LengthsOf(size->second), EachNs(*part));
+      state.functions[size->second.function].Learn(sums);
+    }
+    const bool room = size == sizes.end() || state.kinds.size() < kMostOfLink;
+    if (room || state.kinds.contains(part->kind))
+      state.kinds[part->kind].Add(std::log(EachNs(*part)));
+  }
 }
 
 void LinkDetector::Baseline::Add(double value) {

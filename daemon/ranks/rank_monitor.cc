@@ -15,7 +15,7 @@ namespace seqpoint::ranks {
 namespace {
 
 // Of RankMonitorState::learned.
-constexpr int32_t kVersion = 4;
+constexpr int32_t kVersion = 5;
 // From so many scores on, a rank without an alarm is even.
 constexpr int64_t kEnoughScores = 32;
 // Each of the first iterations is wanted until there are enough scores, and while most of what
@@ -34,6 +34,7 @@ class RankMonitor::Impl {
   void Load(const RankMonitorState& state);
 
   IterationJoin join;
+  KindSizes sizes;
   Verdicts verdicts;
   int64_t changes = 0;
 
@@ -68,6 +69,8 @@ class RankMonitor::Impl {
   RankVerdict& VerdictOf(int32_t rank);
   void AddFigures(const JoinedIteration& joined);
   void TestRanks(int64_t number, const RankEvidence::Iteration& iteration);
+  bool MostStagesAreSlow() const;
+  void TakeBack(RankVerdict& verdict, Tested& tested);
   void NameSlowRanks(int64_t number);
   void Open(RankVerdict& verdict, const Tested& tested, int64_t number);
   void Close(RankVerdict& verdict, const Tested& tested, int64_t last);
@@ -101,7 +104,7 @@ void RankMonitor::Impl::Process(const JoinedIteration& joined) {
   AddFigures(joined);
   const RankEvidence::Iteration iteration = learned_.evidence.Add(joined);
   if (joined.ranks.size() > 1) TestRanks(joined.number, iteration);
-  changes += learned_.links.Add(joined, verdicts.links);
+  changes += learned_.links.Add(joined, sizes, verdicts.links);
   AddTime(iteration);
   NameSlowRanks(joined.number);
   if (joined.observed() || changes != before) Judge();
@@ -167,18 +170,40 @@ void RankMonitor::Impl::Close(RankVerdict& verdict, const Tested& tested, int64_
   verdict.episodes.back().last = last;
 }
 
+// Stages are compared with the median of the others. Most of them cannot be slower than that: where
+// they are, something else has changed, as in a pipeline that waits for its hosts.
+bool RankMonitor::Impl::MostStagesAreSlow() const {
+  int64_t stages = 0, slow = 0;
+  for (const auto& [rank, tested] : learned_.tests) {
+    if (learned_.evidence.HasPeers(rank)) continue;
+    ++stages;
+    slow += tested.test.slow();
+  }
+  return slow > 1 && 2 * slow > stages;
+}
+
+void RankMonitor::Impl::TakeBack(RankVerdict& verdict, Tested& tested) {
+  if (!tested.named || verdict.episodes.empty()) return;
+  tested.named = false;
+  ++changes;
+  --verdict.episode_count;
+  verdict.episodes.pop_back();
+}
+
 // Names those that are slow and matter, and takes back what turned out not to matter.
 void RankMonitor::Impl::NameSlowRanks(int64_t number) {
+  const bool together = MostStagesAreSlow();
   for (auto& [rank, tested] : learned_.tests) {
     if (!tested.test.slow()) continue;
     RankVerdict& verdict = VerdictOf(rank);
+    if (together && !learned_.evidence.HasPeers(rank)) {
+      TakeBack(verdict, tested);
+      continue;
+    }
     const auto matters = Matters(EvidenceOf(verdict), tested.test.part());
     if (matters == false) {
       tested.test.Dismiss();
-      if (!tested.named || verdict.episodes.empty()) continue;
-      ++changes;
-      --verdict.episode_count;
-      verdict.episodes.pop_back();
+      TakeBack(verdict, tested);
     } else if (matters == true && !tested.named) {
       tested.named = true;
       Open(verdict, tested, number);
@@ -309,6 +334,10 @@ void RankMonitor::SetRanks(std::set<int32_t> ranks) { impl_->SetRanks(std::move(
 
 void RankMonitor::SetSize(uint64_t communicator, int32_t ranks) {
   impl_->join.SetSize(communicator, ranks);
+}
+
+void RankMonitor::SetKind(uint32_t kind, uint32_t function, uint64_t elements) {
+  impl_->sizes[kind] = {function, elements};
 }
 
 void RankMonitor::Add(RankIteration iteration) { impl_->Add(std::move(iteration)); }

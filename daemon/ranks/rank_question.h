@@ -25,6 +25,9 @@ struct RankQuestion {
   std::vector<int32_t> peers;
   absl::Span<const IterationProfiles> iterations;  // while it is slow
   absl::Span<const IterationProfiles> earlier;     // while it was not; may be empty
+  // ... in which the lengths were new to all ranks: they take longer than others, so what takes
+  // longer still is a difference. For a rank without peers, where there are no others.
+  absl::Span<const IterationProfiles> first_times = {};
 };
 
 // A rank's iteration and those that it is compared with.
@@ -38,6 +41,7 @@ struct Comparisons {
   std::vector<Compared> noise;  // without a fault: peers with each other, or earlier iterations
   std::string with;             // in words: "on ranks 0, 2"
   std::deque<RankProfile> own;  // earlier iterations, as they would be at the batch of a later one
+  bool first_times = false;     // the reference is RankQuestion::first_times
 };
 Comparisons ComparisonsOf(const RankQuestion& question);
 

@@ -246,6 +246,10 @@ class ReasonFinder {
                           : "no window has this rank and a peer of it";
       return verdict_;
     }
+    if (comparisons_.first_times) {
+      CompareWithFirstTimes();
+      return verdict_;
+    }
     verdict_.excess_ns = difference_.excess.ns;
     verdict_.error_ns = difference_.excess.error_ns;
     const WorkPart part = LargestPart();
@@ -260,7 +264,7 @@ class ReasonFinder {
       verdict_.explained_ns = difference_[WorkPart::kLengths].ns;
       verdict_.excess_ns += verdict_.explained_ns;
       Say(WorkPart::kLengths);
-    } else if (!longer) {
+    } else if (!longer && !IsLate(part)) {
       verdict_.text =
           absl::StrFormat("its work is not longer than %s beyond noise: %s, +- %s",
                           comparisons_.with, Ms(verdict_.excess_ns), Ms(kSure * verdict_.error_ns));
@@ -280,6 +284,11 @@ class ReasonFinder {
   bool IsSure(const UsualDifference::Value& value) const {
     return (value.ns > kSure * value.error_ns || value.in_most) &&
            value.ns > kLeastShare * difference_.work_ns;
+  }
+  // The GPU waits longer for its host, for sure. All its work, whose noise is mostly that of its
+  // kernels, need not be.
+  bool IsLate(WorkPart part) const {
+    return (part == WorkPart::kLaunch || part == WorkPart::kLoader) && IsSure(difference_[part]);
   }
   // Most of what its iterations are longer. Against its own earlier ones longer sequences say
   // nothing of the rank.
@@ -391,6 +400,23 @@ class ReasonFinder {
         kernels_.slow().count, absl::StrJoin(said, ", "),
         kernels_.slow_names().size() > said.size() ? ", ..." : "", verdict_.factor.value,
         comparisons_.with, kernels_.all().count - kernels_.slow().count);
+  }
+
+  // Their hosts and their sums are longer than usual ones, by nobody knows how much.
+  void CompareWithFirstTimes() {
+    verdict_.first_times = true;
+    const WorkPart late = difference_[WorkPart::kLoader].ns > difference_[WorkPart::kLaunch].ns
+                              ? WorkPart::kLoader
+                              : WorkPart::kLaunch;
+    if (kernels_.AllAreSlow() || kernels_.FewAreSlow()) {
+      SayKernels();
+    } else if (IsLate(late)) {
+      verdict_.explained_ns = difference_[late].ns;
+      Say(late);
+    } else {
+      verdict_.text = absl::StrCat("neither its kernels nor its host are slower than ",
+                                   comparisons_.with, ", and there is no other earlier window");
+    }
   }
 
   // As many kernels, but of other shapes or names.

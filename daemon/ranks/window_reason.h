@@ -48,7 +48,9 @@ struct ReasonVerdict {
   double error_ns = 0;              // of the excess, a standard deviation
   std::vector<SlowKernel> kernels;  // most excess first
   std::vector<int32_t> link;        // ranks that share the slow link
-  std::string text;                 // a sentence with what was compared with how much
+  // Compared with the first iterations of lengths: how much longer the work is, is not known.
+  bool first_times = false;
+  std::string text;  // a sentence with what was compared with how much
 };
 
 ReasonVerdict FindReason(const RankQuestion& question);

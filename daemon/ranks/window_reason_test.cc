@@ -240,6 +240,51 @@ TEST(WindowReasonTest, AStageIsComparedWithWhatTheBatchMeansToTheOthers) {
   EXPECT_EQ(kernels.reason, Reason::kKernels) << kernels.text;
 }
 
+// As windows of iterations whose lengths were new to all ranks.
+std::vector<IterationProfiles> FirstTimes() {
+  std::vector<IterationProfiles> windows = StagesAt({90, 105, 98}, {}, 1);
+  for (IterationProfiles& window : windows) {
+    for (RankProfile& profile : window) profile.disturbed = true;
+  }
+  return windows;
+}
+
+TEST(WindowReasonTest, FirstIterationsOfLengthsTellOfAStageWithoutOtherEarlierOnes) {
+  const std::vector<IterationProfiles> first_times = FirstTimes();
+  const auto reason_of = [&](const StepShape& fault) {
+    const std::vector<IterationProfiles> now = StagesAt({130, 150, 120, 140}, fault, 2);
+    return FindReason(
+        {.rank = 1, .peers = {}, .iterations = now, .earlier = {}, .first_times = first_times});
+  };
+  EXPECT_EQ(reason_of({}).reason, Reason::kUnknown);
+  const ReasonVerdict clocks = reason_of({.factor = 1.2});
+  EXPECT_EQ(clocks.reason, Reason::kClocks) << clocks.text;
+  EXPECT_TRUE(clocks.first_times);
+  const ReasonVerdict kernels = reason_of({.slow = "gelu_forward", .slow_factor = 1.5});
+  EXPECT_EQ(kernels.reason, Reason::kKernels) << kernels.text;
+  const ReasonVerdict host = reason_of({.host_us = 400});
+  EXPECT_EQ(host.reason, Reason::kHost) << host.text;
+}
+
+// The others tried the kernel three times when the length was new.
+TEST(WindowReasonTest, AKernelThatLibrariesTriedTellsNothing) {
+  std::vector<IterationProfiles> first_times = FirstTimes();
+  for (IterationProfiles& window : first_times) {
+    for (RankProfile& profile : window) {
+      if (profile.rank == 1) continue;
+      for (auto& [key, use] : profile.kernels) {
+        if (key.name != "gelu_forward") continue;
+        use.count *= 3;
+        use.sum_ns *= 3;
+      }
+    }
+  }
+  const std::vector<IterationProfiles> now = StagesAt({130, 150, 120, 140}, {}, 2);
+  const ReasonVerdict verdict = FindReason(
+      {.rank = 1, .peers = {}, .iterations = now, .earlier = {}, .first_times = first_times});
+  EXPECT_EQ(verdict.reason, Reason::kUnknown) << verdict.text;
+}
+
 TEST(WindowReasonTest, RanksOfOtherLengthsTellHowSlowKernelsAre) {
   for (const double factor : {1.0, 1.1}) {
     RankJob job(4);

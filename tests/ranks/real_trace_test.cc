@@ -73,7 +73,7 @@ TEST_F(RealTrace, TheRankThatArrivesLastIsTheOneThatTheStampsSay) {
     // Another instant for the second clock: nothing may depend on it.
     one[1].collectives[0].start_ns += 123'456'789;
     one[1].collectives[0].end_ns += 123'456'789;
-    const JoinedIteration joined = MatchCollectives(one, {});
+    const JoinedIteration joined = MatchCollectives(one, {}, {});
     const int64_t later_ns = first.start_ns - second.start_ns;  // of rank 1
     EXPECT_NEAR(static_cast<double>(joined.ranks[1].wait_ns - joined.ranks[0].wait_ns),
                 static_cast<double>(later_ns), kEndsNs)
@@ -88,7 +88,7 @@ TEST_F(RealTrace, TheRankThatArrivesLastIsTheOneThatTheStampsSay) {
 }
 
 TEST_F(RealTrace, AllCollectivesOfTheStepAreMatched) {
-  const JoinedIteration joined = MatchCollectives(ranks_, {{1, 8}});
+  const JoinedIteration joined = MatchCollectives(ranks_, {{1, 8}}, {});
   for (const RankPart& part : joined.ranks) {
     EXPECT_EQ(part.matched, 8);
     EXPECT_EQ(part.unmatched + part.missed, 0);
