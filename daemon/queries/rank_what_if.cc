@@ -12,7 +12,9 @@
 #include "daemon/base/status_macros.h"
 #include "daemon/jobs/figures.h"
 #include "daemon/queries/errors.h"
+#include "daemon/queries/rank_steps.h"
 #include "daemon/queries/rank_windows.h"
+#include "daemon/ranks/rank_count.h"
 #include "daemon/ranks/rank_recording.h"
 #include "daemon/seqpoint/interval.h"
 
@@ -53,6 +55,13 @@ Estimate SavedShareOf(const std::vector<Replayed>& replayed, double confidence) 
 Estimate MeetHalfway(const Estimate& one, const Estimate& other) {
   const double more = (other.value - one.value) / 2, wider = std::abs(more);
   return {one.value + more, one.low + more - wider, one.high + more + wider};
+}
+
+// Both, each with its own error.
+Estimate Sum(const Estimate& a, const Estimate& b) {
+  const double value = a.value + b.value;
+  return {value, value - std::hypot(a.value - a.low, b.value - b.low),
+          value + std::hypot(a.high - a.value, b.high - b.value)};
 }
 
 struct Recorded {
@@ -186,6 +195,69 @@ absl::StatusOr<ChangedRanks> ReplayChanged(const std::vector<ranks::RankRecordin
   return changed;
 }
 
+// What is saved because the last rank of an iteration comes earlier or later.
+struct OtherLastRank {
+  Estimate share;                 // beyond what the replay tells
+  std::string assumption, basis;  // empty: the last rank stays the same
+};
+
+// Few iterations were traced, and the lengths of all are known: what equal lengths save in each
+// traced one is moved by what the lengths alone let expect of the run and of this one.
+void MoveToTheRun(const std::vector<ranks::StepOfRanks>& steps, double factor,
+                  const std::vector<ranks::RankRecording>& recordings,
+                  std::vector<Replayed>* replayed) {
+  for (size_t i = 0; i < recordings.size(); ++i) {
+    const auto step = std::find_if(steps.begin(), steps.end(), [&](const auto& one) {
+      return one.number == recordings[i].profiles[0].iteration;
+    });
+    if (step == steps.end()) continue;
+    Replayed& one = (*replayed)[i];
+    one.after_ns += (factor - step->Mean() / step->Longest()) * one.before_ns;
+  }
+}
+
+// What other numbers of ranks change, transfers of gradients and work on shards, does not depend on
+// the lengths: it is a time in each iteration, no share of it.
+void MoveToMean(double mean_ns, std::vector<Replayed>* replayed) {
+  for (Replayed& one : *replayed) {
+    one = {.before_ns = mean_ns, .after_ns = mean_ns + one.after_ns - one.before_ns};
+  }
+}
+
+absl::StatusOr<OtherLastRank> WaitForLast(const std::vector<ranks::StepOfRanks>& steps,
+                                          const ranks::RankChange& change, double run_iterations,
+                                          double mean_ns, double confidence,
+                                          const std::vector<ranks::RankRecording>& recordings,
+                                          const std::vector<std::vector<Replayed>*>& replays) {
+  const bool balances = change.kind == ranks::RankChangeKind::kBalanceLengths;
+  SEQPOINT_ASSIGN_OR_RETURN(const ranks::LastRank last,
+                            balances
+                                ? ranks::WithEqualLengths(steps, run_iterations, confidence)
+                                : ranks::WithOtherCount(steps, static_cast<size_t>(change.value),
+                                                        run_iterations, confidence));
+  const Estimate& chance = last.chance;
+  OtherLastRank other;
+  other.share = {last.lengths * (1 - chance.value), last.lengths * (1 - chance.high),
+                 last.lengths * (1 - chance.low)};
+  for (std::vector<Replayed>* replayed : replays) {
+    if (balances) {
+      MoveToTheRun(steps, last.lengths, recordings, replayed);
+    } else {
+      MoveToMean(mean_ns, replayed);
+    }
+  }
+  if (!balances) {
+    other.share = Sum(other.share, {1 - last.lengths, 1 - last.lengths - last.lengths_error,
+                                    1 - last.lengths + last.lengths_error});
+  }
+  other.assumption =
+      absl::StrCat("; the last rank is late as if each rank were late by itself",
+                   balances || last.equal_lengths ? "" : ", and drew its lengths by itself",
+                   "; the interval reaches to where all are late together");
+  other.basis = absl::StrCat("which rank is the last one, from ", steps.size(), " iterations; ");
+  return other;
+}
+
 }  // namespace
 
 absl::StatusOr<std::vector<ranks::RankChange>> ParseRankChanges(const v1::WhatIfRequest& request) {
@@ -207,10 +279,9 @@ absl::StatusOr<v1::WhatIfReply> RankWhatIf(const jobs::Snapshot& snapshot, Store
                                            const v1::WhatIfRequest& request, Cancelled cancelled) {
   const jobs::SnapshotData& job = snapshot.data();
   SEQPOINT_ASSIGN_OR_RETURN(const Recorded read, ReadRecordings(store, snapshot, cancelled));
-  SEQPOINT_ASSIGN_OR_RETURN(const ChangedRanks changed,
+  SEQPOINT_ASSIGN_OR_RETURN(ChangedRanks changed,
                             ReplayChanged(read.recordings, changes, cancelled));
-  SEQPOINT_ASSIGN_OR_RETURN(const ChangedRanks other,
-                            ReplayChanged(read.others, changes, cancelled));
+  SEQPOINT_ASSIGN_OR_RETURN(ChangedRanks other, ReplayChanged(read.others, changes, cancelled));
   v1::WhatIfReply reply;
   v1::WhatIfAnswer& answer = *reply.add_answers();
   std::vector<std::string> names;
@@ -218,7 +289,6 @@ absl::StatusOr<v1::WhatIfReply> RankWhatIf(const jobs::Snapshot& snapshot, Store
   answer.set_name(absl::StrJoin(names, " + "));
   answer.set_title("the iterations that all ranks traced together, replayed with the change");
   answer.set_applies(changed.applies);
-  answer.set_assumption(absl::StrJoin(changed.assumptions, "; "));
   for (const std::string& mismatch : read.mismatches) answer.add_warnings(mismatch);
 
   const Projection time = jobs::ProjectTime(job, request.confidence());
@@ -226,26 +296,45 @@ absl::StatusOr<v1::WhatIfReply> RankWhatIf(const jobs::Snapshot& snapshot, Store
     return NoAnswer(job, "no iteration has a time that a change could save");
   }
   const Estimate before = time.total ? *time.total : *time.so_far;
-  const Estimate share = MeetHalfway(SavedShareOf(changed.replayed, request.confidence()),
-                                     SavedShareOf(other.replayed, request.confidence()));
+  const int64_t iterations = time.total ? time.iterations_total : time.iterations_so_far;
+  const auto count = static_cast<double>(iterations);
+  OtherLastRank last;
+  for (const ranks::RankChange& change : changes) {
+    if (change.kind != ranks::RankChangeKind::kRanks &&
+        change.kind != ranks::RankChangeKind::kBalanceLengths) {
+      continue;
+    }
+    if (!last.basis.empty()) {
+      return absl::InvalidArgumentError(
+          "changes: of balance-lengths and ranks, only one can be asked for at once");
+    }
+    SEQPOINT_ASSIGN_OR_RETURN(const auto steps, ReadRankSteps(store, snapshot, cancelled));
+    SEQPOINT_ASSIGN_OR_RETURN(
+        last, WaitForLast(steps, change, count, before.value / count, request.confidence(),
+                          read.recordings, {&changed.replayed, &other.replayed}));
+  }
+  answer.set_assumption(absl::StrCat(absl::StrJoin(changed.assumptions, "; "), last.assumption));
+  const Estimate replayed = MeetHalfway(SavedShareOf(changed.replayed, request.confidence()),
+                                        SavedShareOf(other.replayed, request.confidence()));
   // The replay with the change may be off by as much as the one without it.
-  const double half = std::hypot((share.high - share.low) / 2 * before.value,
-                                 std::abs(read.replay_error * share.value) * before.value);
-  const double saved = share.value * before.value;
-  const double after_half = std::hypot(half, (before.high - before.low) / 2 * (1 - share.value));
+  const double off = std::abs(read.replay_error * replayed.value);
+  const Estimate share = Sum(Sum(replayed, {0, -off, off}), last.share);
+  const Estimate saved = {share.value * before.value, share.low * before.value,
+                          share.high * before.value};
+  const double before_half = (before.high - before.low) / 2 * (1 - share.value);
+  const Estimate after = Sum({before.value, before.value - before_half, before.value + before_half},
+                             {-saved.value, -saved.high, -saved.low});
   jobs::SetEstimate(before, answer.mutable_before());
-  jobs::SetEstimate({before.value - saved, std::max(0.0, before.value - saved - after_half),
-                     before.value - saved + after_half},
-                    answer.mutable_after());
-  jobs::SetDifference({saved, saved - half, saved + half}, answer.mutable_saved());
+  jobs::SetEstimate({after.value, std::max(0.0, after.low), after.high}, answer.mutable_after());
+  jobs::SetDifference(saved, answer.mutable_saved());
   reply.set_confidence(request.confidence());
   reply.set_whole_run(time.total.has_value());
-  reply.set_iterations(time.total ? time.iterations_total : time.iterations_so_far);
+  reply.set_iterations(iterations);
   reply.set_traces(static_cast<int32_t>(read.recordings.size()));
   reply.set_replay_error(read.replay_error);
   reply.set_basis(absl::StrCat(read.recordings.size(), " iterations that all ", job.ranks.size(),
                                " ranks traced together, taken as drawn from the run; ", read.price,
-                               read.price.empty() ? "" : "; ", time.basis));
+                               read.price.empty() ? "" : "; ", last.basis, time.basis));
   *reply.mutable_losses() = job.losses;
   reply.set_clock_kind(job.clock_kind);
   return reply;

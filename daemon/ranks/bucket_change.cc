@@ -27,32 +27,6 @@ struct Buckets {
   double bytes() const { return ends.back(); }
 };
 
-// The GPU tasks of collectives of a rank in one turn, by collective; kNone: not of this rank.
-std::vector<uint32_t> TasksOf(const RankRecording& recorded, const Graph& graph, uint32_t turn) {
-  std::vector<uint32_t> tasks(recorded.collectives.size(), whatif::kNone);
-  for (uint32_t g = 0; g < graph.gpu.size(); ++g) {
-    const uint32_t number = graph.gpu[g].collective;
-    if (number == whatif::kNone || number / recorded.collectives.size() != turn) continue;
-    tasks[recorded.CollectiveOf(number)] = g;
-  }
-  return tasks;
-}
-
-// Whether another lane is made to wait for the one of `g` between its launch and that of `next`.
-bool IsWaitedFor(const Graph& graph, uint32_t g, uint32_t next) {
-  const uint32_t lane = graph.gpu[g].lane;
-  const uint32_t first = graph.gpu[g].call, last = graph.gpu[next].call;
-  std::map<uint32_t, uint32_t> lane_of_event;
-  for (uint32_t t = first; t < last; ++t) {
-    const CpuTask& task = graph.cpu[t];
-    if (task.kind == CpuKind::kRecord) lane_of_event[task.event] = task.lane;
-    if (task.kind != CpuKind::kStreamWait || task.lane == lane) continue;
-    const auto it = lane_of_event.find(task.event);
-    if (task.source == lane || (it != lane_of_event.end() && it->second == lane)) return true;
-  }
-  return false;
-}
-
 // The longest run of buckets of each set of ranks.
 std::map<std::vector<size_t>, Buckets> FindBuckets(const RankRecording& recorded,
                                                    const std::vector<Graph>& graphs) {
@@ -230,6 +204,30 @@ class Rebucketer {
 };
 
 }  // namespace
+
+std::vector<uint32_t> TasksOf(const RankRecording& recorded, const Graph& graph, uint32_t turn) {
+  std::vector<uint32_t> tasks(recorded.collectives.size(), whatif::kNone);
+  for (uint32_t g = 0; g < graph.gpu.size(); ++g) {
+    const uint32_t number = graph.gpu[g].collective;
+    if (number == whatif::kNone || number / recorded.collectives.size() != turn) continue;
+    tasks[recorded.CollectiveOf(number)] = g;
+  }
+  return tasks;
+}
+
+bool IsWaitedFor(const Graph& graph, uint32_t g, uint32_t next) {
+  const uint32_t lane = graph.gpu[g].lane;
+  const uint32_t first = graph.gpu[g].call, last = graph.gpu[next].call;
+  std::map<uint32_t, uint32_t> lane_of_event;
+  for (uint32_t t = first; t < last; ++t) {
+    const CpuTask& task = graph.cpu[t];
+    if (task.kind == CpuKind::kRecord) lane_of_event[task.event] = task.lane;
+    if (task.kind != CpuKind::kStreamWait || task.lane == lane) continue;
+    const auto it = lane_of_event.find(task.event);
+    if (task.source == lane || (it != lane_of_event.end() && it->second == lane)) return true;
+  }
+  return false;
+}
 
 absl::StatusOr<RankEffect> SetBucketSize(double bytes, const RankRecording& recorded,
                                          const TransferLaws& laws, std::vector<Graph>* graphs) {

@@ -31,28 +31,6 @@ constexpr KindName kKinds[] = {
 
 constexpr double kMostValue = 1e15;
 
-// Sets the transfers of all collectives. `after_ns`: of a collective, nanoseconds; below 0: as it
-// was.
-template <typename After>
-uint64_t SetTransfers(const RankRecording& recorded, const After& after_ns,
-                      std::vector<Graph>* graphs) {
-  std::vector<double> transfers_ns;
-  for (const JoinedCollective& collective : recorded.collectives) {
-    transfers_ns.push_back(after_ns(collective));
-  }
-  uint64_t tasks = 0;
-  for (Graph& graph : *graphs) {
-    for (GpuTask& task : graph.gpu) {
-      if (task.collective == whatif::kNone) continue;
-      const double ns = transfers_ns[recorded.CollectiveOf(task.collective)];
-      if (ns < 0) continue;
-      task.duration_ns = std::llround(ns);
-      ++tasks;
-    }
-  }
-  return tasks;
-}
-
 RankEffect SetBandwidth(double factor, const RankRecording& recorded, const TransferLaws& laws,
                         std::vector<Graph>* graphs) {
   bool all_known = true;
@@ -74,45 +52,6 @@ RankEffect SetBandwidth(double factor, const RankRecording& recorded, const Tran
         "collectives of which only one size was seen, or whose bytes are not known, are taken to "
         "have no latency");
   }
-  return effect;
-}
-
-absl::StatusOr<RankEffect> SetRanks(size_t count, const RankRecording& recorded,
-                                    const TransferLaws& laws, std::vector<Graph>* graphs) {
-  const size_t all = graphs->size();
-  std::string missing;
-  RankEffect effect;
-  effect.tasks = SetTransfers(
-      recorded,
-      [&](const JoinedCollective& collective) -> double {
-        if (collective.ranks.size() != all) return -1;
-        const std::optional<TransferLaw> law = laws.Of(collective.function, all);
-        if (!law || collective.bytes == 0) {
-          missing = collective.function;
-          return -1;
-        }
-        // What the law is off for this one stays.
-        const auto bytes = static_cast<double>(collective.bytes);
-        return static_cast<double>(collective.transfer_ns) / law->At(bytes) *
-               Scaled(*law, collective.function, all, count).At(bytes);
-      },
-      graphs);
-  if (!missing.empty()) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("how long ", missing, " takes among ", count,
-                     " ranks is not known: that needs NCCL 2.26 or later, which tells the bytes, "
-                     "and collectives of two sizes"));
-  }
-  if (effect.tasks == 0) {
-    return absl::FailedPreconditionError("no collective of all ranks is in the windows");
-  }
-  effect.assumptions = {
-      absl::StrFormat(
-          "%d ranks wait for each other as the %d that were recorded do; by chance more "
-          "ranks wait longer for the last one, which the interval leaves out",
-          count, all),
-      "collectives are rings over links of the same latency and bandwidth",
-      "each rank has as much work as now"};
   return effect;
 }
 
@@ -164,7 +103,7 @@ absl::StatusOr<RankEffect> ApplyToRanks(const RankChange& change, const RankReco
     case RankChangeKind::kBandwidth:
       return SetBandwidth(change.value, recorded, TransferLaws(all), graphs);
     case RankChangeKind::kRanks:
-      return SetRanks(static_cast<size_t>(change.value), recorded, TransferLaws(all), graphs);
+      return SetRanks(static_cast<size_t>(change.value), all, TransferLaws(all), graphs);
   }
   return absl::InvalidArgumentError("no such change");
 }

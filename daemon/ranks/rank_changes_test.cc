@@ -193,6 +193,12 @@ TEST(RankChangesTest, WhatTheWindowsDoNotTellIsRefused) {
   for (int r = 0; r < 4; ++r) stages[0].push_back(Pipeline({}, r, 4, 4));
   EXPECT_EQ(Ask("without-slow-rank,rank=1", stages).error,
             "no other rank does the same work as rank 1, so nothing says how fast it should be");
+  EXPECT_EQ(Ask("ranks,count=8", stages).error,
+            "how 8 ranks would share the work is not known: ranks send to each other, as a "
+            "pipeline's stages");
+  EXPECT_EQ(Ask("ranks,count=8", {Programs(4, TensorParallel({}))}).error,
+            "how 8 ranks would share the work is not known: most all-reduces are waited for one by "
+            "one, as those of activations");
 }
 
 TEST(RankChangesTest, OtherTextIsRefused) {

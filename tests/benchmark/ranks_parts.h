@@ -5,6 +5,8 @@
 #define SEQPOINT_TESTS_BENCHMARK_RANKS_PARTS_H_
 
 #include <cstdint>
+#include <set>
+#include <string>
 
 #include "tests/support/figure_table.h"
 #include "tests/support/rank_jobs.h"
@@ -25,8 +27,9 @@ void MeasureCounters(const RanksPart& part);
 // which iterations are lost, repeated or wrong, and whether somebody is called slow.
 void SoakRanks(const RanksPart& part, int rounds);
 
-// What-ifs of jobs of so many iterations, against the changed job without the profiler.
-void JudgeRanksWhatIf(const RanksPart& part, int iterations);
+// What-ifs of jobs of so many iterations, against the changed job without the profiler. `changes`:
+// their names.
+void JudgeRanksWhatIf(const RanksPart& part, int iterations, const std::set<std::string>& changes);
 
 // Memory and CPU of daemon and ranks while a job runs as fast as it can for so many minutes.
 void WatchRanksMemory(const RanksPart& part, double minutes);

@@ -4,7 +4,9 @@
 #include <fstream>
 #include <iterator>
 #include <optional>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -40,15 +42,17 @@ class RanksWhatIf {
       : part_(part), jobs_(part.jobs), iterations_(iterations) {}
 
   void Judge(const std::string& name, const Case& one);
-  // The lengths of each iteration's batches on all ranks become their mean.
-  void JudgeBalanced();
+  // The same batches, dealt so that ranks of one iteration have lengths as alike as possible.
+  void JudgeBalanced(const std::string& parallel);
+  // It is not known how other numbers of ranks would share the work.
+  void JudgeRefused(const std::string& parallel);
 
  private:
   RankJobOptions OptionsOf(const std::string& name, const Setup& setup, double speed_cap) const;
   // The time of the training iterations without the profiler; 0: it failed.
   double AloneNs(const std::string& name, const Setup& setup);
   std::optional<v1::WhatIfAnswer> Ask(const std::string& job, const std::string& change);
-  std::string WriteMeanLengths(const std::string& name, int ranks) const;
+  std::string WriteLengths(const std::string& name, int ranks) const;
 
   const RanksPart& part_;
   RankJobs& jobs_;
@@ -98,12 +102,14 @@ std::optional<v1::WhatIfAnswer> RanksWhatIf::Ask(const std::string& job,
 // Both as shares of the time before: what being watched costs is in neither.
 void RanksWhatIf::Judge(const std::string& name, const Case& one) {
   const std::string figure = absl::StrCat("what-if ", one.change, " (", name, ")");
-  if (!jobs_.Run(OptionsOf(name, one.before, 2))) {
-    return part_.table.Leave(figure, absl::StrCat("the job failed: ", jobs_.Log(name).string()));
+  const std::string job =
+      absl::StrCat(name, "-", one.change.substr(0, one.change.find(',')), one.after.ranks);
+  if (!jobs_.Run(OptionsOf(job, one.before, 2))) {
+    return part_.table.Leave(figure, absl::StrCat("the job failed: ", jobs_.Log(job).string()));
   }
-  const auto answer = Ask(name, one.change);
-  const double before_ns = AloneNs(name + "-alone", one.before);
-  const double after_ns = AloneNs(name + "-changed", one.after);
+  const auto answer = Ask(job, one.change);
+  const double before_ns = AloneNs(job + "-alone", one.before);
+  const double after_ns = AloneNs(job + "-changed", one.after);
   if (!answer) return part_.table.Leave(figure, "no answer");
   if (before_ns == 0 || after_ns == 0) return part_.table.Leave(figure, "a job failed");
   const double truth = after_ns / before_ns;
@@ -119,66 +125,86 @@ void RanksWhatIf::Judge(const std::string& name, const Case& one) {
                       low <= truth && truth <= high ? 1 : 0, "", Bound::kEqual, 1);
 }
 
-// An epoch of as many batches as there were iterations. In the order of lengths, a batch has
-// examples of one length only.
-std::string RanksWhatIf::WriteMeanLengths(const std::string& name, int ranks) const {
+// One epoch of the batches of all ranks. In the order of lengths, a batch has examples of one
+// length only, and ranks take consecutive batches.
+std::string RanksWhatIf::WriteLengths(const std::string& name, int ranks) const {
   constexpr int kBatch = 32;
-  std::vector<double> sums;
-  for (int rank = 0; rank < ranks; ++rank) {
-    const auto truth = ReadTruth(jobs_.TruthFile(name, rank));
-    if (!truth) return "";
-    sums.resize(truth->iterations.size());
-    for (size_t i = 0; i < std::min(sums.size(), truth->iterations.size()); ++i) {
-      sums[i] += static_cast<double>(truth->iterations[i].lengths[0]);
-    }
-  }
   const std::filesystem::path path = jobs_.folder() / (name + ".csv");
   std::ofstream file(path);
   file << "length\n";
-  for (const double sum : sums) {
-    for (int example = 0; example < kBatch; ++example) {
-      file << std::lround(sum / ranks) << "\n";
+  for (int rank = 0; rank < ranks; ++rank) {
+    const auto truth = ReadTruth(jobs_.TruthFile(name, rank));
+    if (!truth) return "";
+    for (const auto& iteration : truth->iterations) {
+      for (int example = 0; example < kBatch; ++example) file << iteration.lengths[0] << "\n";
     }
   }
   return path.string();
 }
 
-void RanksWhatIf::JudgeBalanced() {
-  const Setup before = {.workload = {"--parallel", "data"}};
-  if (AloneNs("lengths", before) == 0) return;
-  const std::string file = WriteMeanLengths("lengths", before.ranks);
-  Judge("balance", {.change = "balance-lengths",
-                    .before = before,
-                    .after = {.workload = {"--parallel", "data", "--rank-lengths", "shared",
-                                           "--order", "sorted", "--lengths", file},
-                              .settings = {"gpu.memory_gb=2000"}}});
+void RanksWhatIf::JudgeBalanced(const std::string& parallel) {
+  const Setup before = {.workload = {"--parallel", parallel}};
+  const std::string name = "lengths-" + parallel;
+  if (AloneNs(name, before) == 0) return;
+  Judge(parallel, {.change = "balance-lengths",
+                   .before = before,
+                   .after = {.workload = {"--parallel", parallel, "--order", "sorted", "--lengths",
+                                          WriteLengths(name, before.ranks)},
+                             .settings = {"gpu.memory_gb=2000"}}});
+}
+
+void RanksWhatIf::JudgeRefused(const std::string& parallel) {
+  const std::string name = "refused-" + parallel;
+  const std::string figure = absl::StrCat("what-if ranks,count=8 (", parallel, "): is refused");
+  if (!jobs_.Run(OptionsOf(name, {.workload = {"--parallel", parallel}}, 2))) {
+    return part_.table.Leave(figure, absl::StrCat("the job failed: ", jobs_.Log(name).string()));
+  }
+  part_.table.Compare(figure, Ask(name, "ranks,count=8") ? 0 : 1, "", Bound::kEqual, 1);
 }
 
 }  // namespace
 
-void JudgeRanksWhatIf(const RanksPart& part, int iterations) {
+void JudgeRanksWhatIf(const RanksPart& part, int iterations, const std::set<std::string>& changes) {
   std::printf("\nwhat-ifs over ranks, against the changed job without the profiler\n");
   RanksWhatIf judge(part, iterations);
   const Setup data = {.workload = {"--parallel", "data"}};
   const Setup tensor = {.workload = {"--parallel", "tensor"}};
   const Words slow = {"--slow", "2:kernels:1.2"};
   const Words shared = {"--parallel", "data", "--rank-lengths", "shared"};
-  judge.Judge("slow-data", {.change = "without-slow-rank,rank=2",
-                            .before = {.workload = Joined(data.workload, slow)},
-                            .after = data});
-  judge.Judge("slow-tensor", {.change = "without-slow-rank,rank=2",
-                              .before = {.workload = Joined(tensor.workload, slow)},
-                              .after = tensor});
-  judge.JudgeBalanced();
-  judge.Judge("buckets", {.change = "bucket-size,bytes=80MB",
-                          .before = {.workload = shared},
-                          .after = {.workload = Joined(shared, {"--bucket-mb", "76.29"})}});
-  judge.Judge("bandwidth", {.change = "bandwidth,factor=2",
-                            .before = {.workload = shared, .settings = {"nccl.bus_gbps=100"}},
-                            .after = {.workload = shared, .settings = {"nccl.bus_gbps=200"}}});
-  judge.Judge("ranks", {.change = "ranks,count=8",
-                        .before = {.workload = shared},
-                        .after = {.ranks = 8, .workload = shared}});
+  if (changes.contains("without-slow-rank")) {
+    judge.Judge("slow-data", {.change = "without-slow-rank,rank=2",
+                              .before = {.workload = Joined(data.workload, slow)},
+                              .after = data});
+    judge.Judge("slow-tensor", {.change = "without-slow-rank,rank=2",
+                                .before = {.workload = Joined(tensor.workload, slow)},
+                                .after = tensor});
+  }
+  if (changes.contains("balance-lengths")) {
+    for (const char* parallel : {"data", "sharded"}) judge.JudgeBalanced(parallel);
+  }
+  if (changes.contains("bucket-size")) {
+    judge.Judge("buckets", {.change = "bucket-size,bytes=80MB",
+                            .before = {.workload = shared},
+                            .after = {.workload = Joined(shared, {"--bucket-mb", "76.29"})}});
+  }
+  if (changes.contains("bandwidth")) {
+    judge.Judge("bandwidth", {.change = "bandwidth,factor=2",
+                              .before = {.workload = shared, .settings = {"nccl.bus_gbps=100"}},
+                              .after = {.workload = shared, .settings = {"nccl.bus_gbps=200"}}});
+  }
+  if (!changes.contains("ranks")) return;
+  for (const std::string parallel : {"data", "sharded"}) {
+    for (const std::string lengths : {"shared", "own"}) {
+      for (const auto& [before, after] : {std::pair(4, 8), std::pair(4, 2), std::pair(2, 4)}) {
+        const Words workload = {"--parallel", parallel, "--rank-lengths", lengths};
+        judge.Judge(absl::StrCat(parallel, "-", lengths, "-", before),
+                    {.change = absl::StrCat("ranks,count=", after),
+                     .before = {.ranks = before, .workload = workload},
+                     .after = {.ranks = after, .workload = workload}});
+      }
+    }
+  }
+  for (const char* parallel : {"tensor", "pipeline"}) judge.JudgeRefused(parallel);
 }
 
 }  // namespace seqpoint
