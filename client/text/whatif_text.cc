@@ -219,10 +219,12 @@ std::string StepsTable(const v1::WhatIfAnswer& answer) {
 
 // The basis of the figures.
 std::string Basis(const v1::WhatIfReply& reply) {
-  std::string text =
-      absl::StrCat(FormatCount(reply.traces(), "traced iteration"), ", replayed as they are ",
-                   FormatChange(reply.replay_error(), 2), " off");
-  if (!reply.basis().empty()) absl::StrAppend(&text, "; ", reply.basis());
+  std::string text;
+  if (reply.traces() > 0) {
+    text = absl::StrCat(FormatCount(reply.traces(), "traced iteration"), ", replayed as they are ",
+                        FormatChange(reply.replay_error(), 2), " off");
+  }
+  if (!reply.basis().empty()) absl::StrAppend(&text, text.empty() ? "" : "; ", reply.basis());
   return absl::StrCat(Wrap("basis:   ", text), ClockNote(reply.clock_kind()),
                       LossesLine(reply.losses()));
 }

@@ -195,25 +195,37 @@ absl::StatusOr<ChangedRanks> ReplayChanged(const std::vector<ranks::RankRecordin
   return changed;
 }
 
-// What is saved because the last rank of an iteration comes earlier or later.
+// What depends on which rank is the last one of an iteration.
 struct OtherLastRank {
-  Estimate share;                 // beyond what the replay tells
+  Estimate share;                 // that is saved
   std::string assumption, basis;  // empty: the last rank stays the same
+  bool equal_lengths = false;
 };
 
-// Few iterations were traced, and the lengths of all are known: what equal lengths save in each
-// traced one is moved by what the lengths alone let expect of the run and of this one.
-void MoveToTheRun(const std::vector<ranks::StepOfRanks>& steps, double factor,
-                  const std::vector<ranks::RankRecording>& recordings,
-                  std::vector<Replayed>* replayed) {
-  for (size_t i = 0; i < recordings.size(); ++i) {
-    const auto step = std::find_if(steps.begin(), steps.end(), [&](const auto& one) {
-      return one.number == recordings[i].profiles[0].iteration;
-    });
-    if (step == steps.end()) continue;
-    Replayed& one = (*replayed)[i];
-    one.after_ns += (factor - step->Mean() / step->Longest()) * one.before_ns;
-  }
+absl::StatusOr<OtherLastRank> WaitForLast(Store& store, const jobs::Snapshot& snapshot,
+                                          const ranks::RankChange& change, double run_iterations,
+                                          double confidence, Cancelled cancelled) {
+  SEQPOINT_ASSIGN_OR_RETURN(const auto steps, ReadRankSteps(store, snapshot, cancelled));
+  const bool balances = change.kind == ranks::RankChangeKind::kBalanceLengths;
+  SEQPOINT_ASSIGN_OR_RETURN(const ranks::LastRank last,
+                            balances
+                                ? ranks::WithEqualLengths(steps, run_iterations, confidence)
+                                : ranks::WithOtherCount(steps, static_cast<size_t>(change.value),
+                                                        run_iterations, confidence));
+  const Estimate of_lengths = {1 - last.lengths, 1 - last.lengths - last.lengths_error,
+                               1 - last.lengths + last.lengths_error};
+  const Estimate of_chance = {last.lengths * (1 - last.chance.value),
+                              last.lengths * (1 - last.chance.high),
+                              last.lengths * (1 - last.chance.low)};
+  OtherLastRank other;
+  other.share = Sum(of_lengths, of_chance);
+  other.equal_lengths = last.equal_lengths;
+  other.assumption =
+      absl::StrCat("the last rank is late as if each rank were late by itself",
+                   balances || last.equal_lengths ? "" : ", and drew its lengths by itself",
+                   "; the interval reaches to where all are late together");
+  other.basis = absl::StrCat("which rank is the last one, from ", steps.size(), " iterations; ");
+  return other;
 }
 
 // What other numbers of ranks change, transfers of gradients and work on shards, does not depend on
@@ -224,38 +236,56 @@ void MoveToMean(double mean_ns, std::vector<Replayed>* replayed) {
   }
 }
 
-absl::StatusOr<OtherLastRank> WaitForLast(const std::vector<ranks::StepOfRanks>& steps,
-                                          const ranks::RankChange& change, double run_iterations,
-                                          double mean_ns, double confidence,
-                                          const std::vector<ranks::RankRecording>& recordings,
-                                          const std::vector<std::vector<Replayed>*>& replays) {
-  const bool balances = change.kind == ranks::RankChangeKind::kBalanceLengths;
-  SEQPOINT_ASSIGN_OR_RETURN(const ranks::LastRank last,
-                            balances
-                                ? ranks::WithEqualLengths(steps, run_iterations, confidence)
-                                : ranks::WithOtherCount(steps, static_cast<size_t>(change.value),
-                                                        run_iterations, confidence));
-  const Estimate& chance = last.chance;
-  OtherLastRank other;
-  other.share = {last.lengths * (1 - chance.value), last.lengths * (1 - chance.high),
-                 last.lengths * (1 - chance.low)};
-  for (std::vector<Replayed>* replayed : replays) {
-    if (balances) {
-      MoveToTheRun(steps, last.lengths, recordings, replayed);
-    } else {
-      MoveToMean(mean_ns, replayed);
-    }
+Estimate TimeBefore(const Projection& time) { return time.total ? *time.total : *time.so_far; }
+int64_t IterationsOf(const Projection& time) {
+  return time.total ? time.iterations_total : time.iterations_so_far;
+}
+
+// Fills what all answers have. `saved_share`: of the time before.
+void Answer(const jobs::SnapshotData& job, const Projection& time, const Estimate& saved_share,
+            const v1::WhatIfRequest& request, v1::WhatIfReply* reply, v1::WhatIfAnswer* answer) {
+  std::vector<std::string> names;
+  for (const v1::WhatIfChange& requested : request.changes()) names.push_back(requested.preset());
+  answer->set_name(absl::StrJoin(names, " + "));
+  const Estimate before = TimeBefore(time);
+  const Estimate saved = {saved_share.value * before.value, saved_share.low * before.value,
+                          saved_share.high * before.value};
+  const double half = (before.high - before.low) / 2 * (1 - saved_share.value);
+  const Estimate after = Sum({before.value, before.value - half, before.value + half},
+                             {-saved.value, -saved.high, -saved.low});
+  jobs::SetEstimate(before, answer->mutable_before());
+  jobs::SetEstimate({after.value, std::max(0.0, after.low), after.high}, answer->mutable_after());
+  jobs::SetDifference(saved, answer->mutable_saved());
+  reply->set_confidence(request.confidence());
+  reply->set_whole_run(time.total.has_value());
+  reply->set_iterations(IterationsOf(time));
+  *reply->mutable_losses() = job.losses;
+  reply->set_clock_kind(job.clock_kind);
+}
+
+absl::StatusOr<v1::WhatIfReply> BalancedLengths(const jobs::Snapshot& snapshot, Store& store,
+                                                const ranks::RankChange& change,
+                                                const Projection& time,
+                                                const v1::WhatIfRequest& request,
+                                                Cancelled cancelled) {
+  const jobs::SnapshotData& job = snapshot.data();
+  if (job.dimensions == 0) {
+    return NoAnswer(job, "the lengths of the ranks' batches are not known");
   }
-  if (!balances) {
-    other.share = Sum(other.share, {1 - last.lengths, 1 - last.lengths - last.lengths_error,
-                                    1 - last.lengths + last.lengths_error});
-  }
-  other.assumption =
-      absl::StrCat("; the last rank is late as if each rank were late by itself",
-                   balances || last.equal_lengths ? "" : ", and drew its lengths by itself",
-                   "; the interval reaches to where all are late together");
-  other.basis = absl::StrCat("which rank is the last one, from ", steps.size(), " iterations; ");
-  return other;
+  SEQPOINT_ASSIGN_OR_RETURN(
+      const OtherLastRank last,
+      WaitForLast(store, snapshot, change, static_cast<double>(IterationsOf(time)),
+                  request.confidence(), cancelled));
+  v1::WhatIfReply reply;
+  v1::WhatIfAnswer& answer = *reply.add_answers();
+  answer.set_title("the run's iterations, with the lengths of all ranks");
+  answer.set_applies(!last.equal_lengths);
+  answer.set_assumption(
+      absl::StrCat("the same batches, dealt so that all ranks of an iteration have equal lengths; ",
+                   last.assumption));
+  Answer(job, time, last.share, request, &reply, &answer);
+  reply.set_basis(absl::StrCat(last.basis, time.basis));
+  return reply;
 }
 
 }  // namespace
@@ -278,65 +308,52 @@ absl::StatusOr<v1::WhatIfReply> RankWhatIf(const jobs::Snapshot& snapshot, Store
                                            const std::vector<ranks::RankChange>& changes,
                                            const v1::WhatIfRequest& request, Cancelled cancelled) {
   const jobs::SnapshotData& job = snapshot.data();
-  SEQPOINT_ASSIGN_OR_RETURN(const Recorded read, ReadRecordings(store, snapshot, cancelled));
-  SEQPOINT_ASSIGN_OR_RETURN(ChangedRanks changed,
-                            ReplayChanged(read.recordings, changes, cancelled));
-  SEQPOINT_ASSIGN_OR_RETURN(ChangedRanks other, ReplayChanged(read.others, changes, cancelled));
-  v1::WhatIfReply reply;
-  v1::WhatIfAnswer& answer = *reply.add_answers();
-  std::vector<std::string> names;
-  for (const v1::WhatIfChange& requested : request.changes()) names.push_back(requested.preset());
-  answer.set_name(absl::StrJoin(names, " + "));
-  answer.set_title("the iterations that all ranks traced together, replayed with the change");
-  answer.set_applies(changed.applies);
-  for (const std::string& mismatch : read.mismatches) answer.add_warnings(mismatch);
-
   const Projection time = jobs::ProjectTime(job, request.confidence());
   if (!time.so_far && !time.total) {
     return NoAnswer(job, "no iteration has a time that a change could save");
   }
-  const Estimate before = time.total ? *time.total : *time.so_far;
-  const int64_t iterations = time.total ? time.iterations_total : time.iterations_so_far;
-  const auto count = static_cast<double>(iterations);
-  OtherLastRank last;
+  const ranks::RankChange* of_last = nullptr;
   for (const ranks::RankChange& change : changes) {
-    if (change.kind != ranks::RankChangeKind::kRanks &&
-        change.kind != ranks::RankChangeKind::kBalanceLengths) {
-      continue;
+    const bool balances = change.kind == ranks::RankChangeKind::kBalanceLengths;
+    if (balances && changes.size() == 1) {
+      return BalancedLengths(snapshot, store, change, time, request, cancelled);
     }
-    if (!last.basis.empty()) {
+    if (balances || (of_last != nullptr && change.kind == ranks::RankChangeKind::kRanks)) {
       return absl::InvalidArgumentError(
-          "changes: of balance-lengths and ranks, only one can be asked for at once");
+          "changes: balance-lengths cannot be combined with others, nor ranks with itself; ask for "
+          "each apart");
     }
-    SEQPOINT_ASSIGN_OR_RETURN(const auto steps, ReadRankSteps(store, snapshot, cancelled));
-    SEQPOINT_ASSIGN_OR_RETURN(
-        last, WaitForLast(steps, change, count, before.value / count, request.confidence(),
-                          read.recordings, {&changed.replayed, &other.replayed}));
+    if (change.kind == ranks::RankChangeKind::kRanks) of_last = &change;
   }
-  answer.set_assumption(absl::StrCat(absl::StrJoin(changed.assumptions, "; "), last.assumption));
+  SEQPOINT_ASSIGN_OR_RETURN(const Recorded read, ReadRecordings(store, snapshot, cancelled));
+  SEQPOINT_ASSIGN_OR_RETURN(ChangedRanks changed,
+                            ReplayChanged(read.recordings, changes, cancelled));
+  SEQPOINT_ASSIGN_OR_RETURN(ChangedRanks other, ReplayChanged(read.others, changes, cancelled));
+  OtherLastRank last;
+  if (of_last != nullptr) {
+    const auto iterations = static_cast<double>(IterationsOf(time));
+    SEQPOINT_ASSIGN_OR_RETURN(
+        last, WaitForLast(store, snapshot, *of_last, iterations, request.confidence(), cancelled));
+    changed.assumptions.push_back(last.assumption);
+    MoveToMean(TimeBefore(time).value / iterations, &changed.replayed);
+    MoveToMean(TimeBefore(time).value / iterations, &other.replayed);
+  }
+  v1::WhatIfReply reply;
+  v1::WhatIfAnswer& answer = *reply.add_answers();
+  answer.set_title("the iterations that all ranks traced together, replayed with the change");
+  answer.set_applies(changed.applies);
+  answer.set_assumption(absl::StrJoin(changed.assumptions, "; "));
+  for (const std::string& mismatch : read.mismatches) answer.add_warnings(mismatch);
   const Estimate replayed = MeetHalfway(SavedShareOf(changed.replayed, request.confidence()),
                                         SavedShareOf(other.replayed, request.confidence()));
   // The replay with the change may be off by as much as the one without it.
   const double off = std::abs(read.replay_error * replayed.value);
-  const Estimate share = Sum(Sum(replayed, {0, -off, off}), last.share);
-  const Estimate saved = {share.value * before.value, share.low * before.value,
-                          share.high * before.value};
-  const double before_half = (before.high - before.low) / 2 * (1 - share.value);
-  const Estimate after = Sum({before.value, before.value - before_half, before.value + before_half},
-                             {-saved.value, -saved.high, -saved.low});
-  jobs::SetEstimate(before, answer.mutable_before());
-  jobs::SetEstimate({after.value, std::max(0.0, after.low), after.high}, answer.mutable_after());
-  jobs::SetDifference(saved, answer.mutable_saved());
-  reply.set_confidence(request.confidence());
-  reply.set_whole_run(time.total.has_value());
-  reply.set_iterations(iterations);
+  Answer(job, time, Sum(Sum(replayed, {0, -off, off}), last.share), request, &reply, &answer);
   reply.set_traces(static_cast<int32_t>(read.recordings.size()));
   reply.set_replay_error(read.replay_error);
   reply.set_basis(absl::StrCat(read.recordings.size(), " iterations that all ", job.ranks.size(),
                                " ranks traced together, taken as drawn from the run; ", read.price,
                                read.price.empty() ? "" : "; ", last.basis, time.basis));
-  *reply.mutable_losses() = job.losses;
-  reply.set_clock_kind(job.clock_kind);
   return reply;
 }
 

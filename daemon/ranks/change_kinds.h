@@ -20,8 +20,6 @@ using Recordings = absl::Span<const RankRecording* const>;
 
 absl::StatusOr<RankEffect> WithoutSlowRank(int32_t rank, Recordings recordings,
                                            std::vector<whatif::Graph>* graphs);
-absl::StatusOr<RankEffect> BalanceLengths(Recordings recordings,
-                                          std::vector<whatif::Graph>* graphs);
 absl::StatusOr<RankEffect> SetBucketSize(double bytes, const RankRecording& recorded,
                                          const TransferLaws& laws,
                                          std::vector<whatif::Graph>* graphs);

@@ -69,7 +69,20 @@ void IterationTime::AddLengths(const Lengths& longest, const std::vector<Lengths
     mean_[i] += mean[i];
   }
   const double expected = Expect(longest);
-  if (expected > 0) losses_.Add(1 - model_.Expect(mean) / expected);
+  if (!(expected > 0)) return;
+  losses_.Add(1 - model_.Expect(mean) / expected);
+  if (stalls_.count > 0) ranks_that_count_.Add(RanksThatCount(expected, ranks));
+}
+
+// A stall of a rank with shorter lengths counts as far as it makes that one the last.
+double IterationTime::RanksThatCount(double longest_ns, const std::vector<Lengths>& ranks) const {
+  const double usual = stalls_.squares / stalls_.sum;  // a part of all stalls' time is of such
+  double count = 0;
+  for (const Lengths& lengths : ranks) {
+    const double stalled = model_.Expect(lengths) / longest_ns * (1 + usual);
+    count += std::clamp((stalled - 1) / usual, 0.0, 1.0);
+  }
+  return count;
 }
 
 void IterationTime::Learn(double time_ns, const Lengths& lengths) {
@@ -93,7 +106,10 @@ void IterationTime::Learn(double time_ns, const Lengths& lengths) {
 }
 
 void IterationTime::AddOrdinary(double time_ns, double expected_ns) {
+  const double before_ns = ordinary_.stall_ns;
   ordinary_.Add(time_ns, expected_ns, noise_.deviation());
+  const double stall = (ordinary_.stall_ns - before_ns) / expected_ns;
+  if (stall > 0) stalls_.Add(stall);
 }
 
 // 0 where the fit is less sure than one time is: the lengths are unlike those it has learned from.
@@ -123,9 +139,12 @@ Imbalance IterationTime::imbalance() const {
   if (!(balanced_ns > 0 && time_ns > 0)) return result;
   const double ratio = balanced_ns / time_ns;
   // Where all have equal lengths, the slowest of them by chance decides, which is seldom so where
-  // one has the longest.
-  const double loss =
-      equal_lengths() ? 1 - ratio : 1 - ratio * (1 + LargestOf(ranks_) * noise_.deviation());
+  // one has the longest; and the others wait for any rank's stall.
+  const double stalls = ordinary_.stalls();
+  const double count = std::max(ranks_that_count_.Mean(), 1.0);
+  const double chance = 1 + LargestOf(ranks_) * noise_.deviation() +
+                        stalls * (static_cast<double>(ranks_) / count - 1) / (1 + stalls);
+  const double loss = equal_lengths() ? 1 - ratio : 1 - ratio * chance;
   // Of the quotient, by the errors of the fit; and by the choice of iterations.
   for (size_t i = 0; i < difference.size(); ++i) difference[i] = mean[i] - ratio * longest[i];
   const double fit = std::sqrt(model_.Variance(difference)) * noise_.deviation() / time_ns;

@@ -62,11 +62,15 @@ class IterationTime {
   template <typename Archive>
   void Visit(Archive& archive) {
     archive(first_, model_, noise_, ordinary_, longest_, mean_, iterations_, known_, ranks_,
-            losses_.count, losses_.sum, losses_.squares);
+            losses_.count, losses_.sum, losses_.squares, stalls_.count, stalls_.sum,
+            stalls_.squares, ranks_that_count_.count, ranks_that_count_.sum,
+            ranks_that_count_.squares);
   }
 
  private:
   static constexpr double kEqual = 0.001;  // share of the time
+
+  double RanksThatCount(double longest_ns, const std::vector<Lengths>& ranks) const;
 
   std::vector<WorkSample> first_;  // until there are enough for the model
   WorkModel model_;
@@ -76,6 +80,8 @@ class IterationTime {
   int64_t iterations_ = 0, known_ = 0;    // known_: those with lengths
   size_t ranks_ = 0;                      // of the last iteration
   Moments losses_;                        // of single iterations
+  Moments stalls_;                        // their sizes, relative to the expected time
+  Moments ranks_that_count_;              // those whose stall makes an iteration longer
 };
 
 }  // namespace seqpoint::ranks

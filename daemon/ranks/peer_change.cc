@@ -1,14 +1,12 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
-#include <set>
 #include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "daemon/base/statistics.h"
 #include "daemon/ranks/change_kinds.h"
-#include "daemon/ranks/length_line.h"
 #include "daemon/ranks/window_compare.h"
 #include "daemon/whatif/transform/graph_edits.h"
 
@@ -18,9 +16,6 @@ namespace {
 using whatif::CpuTask;
 using whatif::GpuTask;
 using whatif::Graph;
-
-// A line through fewer lengths says nothing.
-constexpr size_t kLeastLengthsKnown = 3;
 
 // Scales kernels by the factor of their name.
 uint64_t ScaleKernels(const std::map<std::string, double>& factors, Graph* graph) {
@@ -173,49 +168,6 @@ absl::StatusOr<RankEffect> WithoutSlowRank(int32_t rank, Recordings recordings,
   } else {
     effect.assumptions.push_back("its host stays, as it makes other calls than its peers' hosts");
   }
-  return effect;
-}
-
-absl::StatusOr<RankEffect> BalanceLengths(Recordings recordings, std::vector<Graph>* graphs) {
-  const RankRecording& recorded = *recordings[0];
-  std::map<std::string, std::vector<LengthPoint>> times;  // of kernels of a name in an iteration
-  std::set<double> lengths;
-  for (const RankRecording* one : recordings) {
-    for (const RankProfile& profile : one->profiles) {
-      if (profile.length() <= 0) continue;
-      lengths.insert(profile.length());
-      std::map<std::string, double> sums;
-      for (const auto& [key, use] : profile.kernels) sums[key.name] += use.sum_ns;
-      for (const auto& [name, ns] : sums) times[name].push_back({profile.length(), ns});
-    }
-  }
-  double mean = 0;
-  for (const RankProfile& profile : recorded.profiles) {
-    if (profile.length() <= 0) {
-      return absl::FailedPreconditionError(
-          absl::StrCat("the length of rank ", profile.rank, "'s batch is not known"));
-    }
-    mean += profile.length() / static_cast<double>(recorded.profiles.size());
-  }
-  if (lengths.size() < kLeastLengthsKnown) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("windows of ", lengths.size(),
-                     " different lengths do not tell how kernels depend on the length"));
-  }
-  RankEffect effect;
-  for (size_t r = 0; r < graphs->size(); ++r) {
-    std::map<std::string, double> factors;
-    for (const auto& [name, points] : times) {
-      const LengthLine line = FitLine(points);
-      const double now_ns = line.At(recorded.profiles[r].length()), then_ns = line.At(mean);
-      if (now_ns > 0 && then_ns > 0) factors[name] = then_ns / now_ns;
-    }
-    effect.tasks += ScaleKernels(factors, &(*graphs)[r]);
-  }
-  effect.assumptions = {"all ranks have batches of the mean length",
-                        absl::StrCat("kernels depend on the length as in the windows of ",
-                                     lengths.size(), " lengths, in a straight line"),
-                        "the host does what it did"};
   return effect;
 }
 

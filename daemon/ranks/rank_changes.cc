@@ -97,7 +97,8 @@ absl::StatusOr<RankEffect> ApplyToRanks(const RankChange& change, const RankReco
     case RankChangeKind::kWithoutSlowRank:
       return WithoutSlowRank(static_cast<int32_t>(change.value), all, graphs);
     case RankChangeKind::kBalanceLengths:
-      return BalanceLengths(all, graphs);
+      return absl::InvalidArgumentError(
+          "balance-lengths is no change of windows: the lengths of all iterations tell it");
     case RankChangeKind::kBucketSize:
       return SetBucketSize(change.value, recorded, TransferLaws(all), graphs);
     case RankChangeKind::kBandwidth:

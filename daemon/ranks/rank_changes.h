@@ -1,6 +1,7 @@
 // What-ifs that need all ranks: without the slow rank, with balanced lengths, with other buckets,
-// another bandwidth, another number of ranks. Each changes the graphs of a recording; the replay
-// says how long the iteration takes then.
+// another bandwidth, another number of ranks. Each but the second changes the graphs of a
+// recording; the replay says how long the iteration takes then. What depends on which rank is the
+// last one is told by the iterations of the whole run (rank_count.h).
 //
 //   absl::StatusOr<RankChange> change = ParseRankChange("without-slow-rank,rank=3");
 //   std::vector<whatif::Graph> graphs = recorded.recording.graphs;
@@ -26,7 +27,7 @@ namespace seqpoint::ranks {
 
 enum class RankChangeKind : uint8_t {
   kWithoutSlowRank,  // value: the rank. Its kernels and its host take what those of its peers take
-  kBalanceLengths,   // all ranks have the same length, with the same sum
+  kBalanceLengths,   // the same batches, dealt so that ranks have equal lengths: WithEqualLengths
   kBucketSize,       // value: bytes. All-reduces of gradients are cut anew
   kBandwidth,        // value: factor. Collectives move their bytes so many times as fast
   kRanks,            // value: number. Collectives of all ranks are of so many

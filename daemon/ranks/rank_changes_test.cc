@@ -117,22 +117,6 @@ TEST(RankChangesTest, WithoutTheSlowRank) {
   ExpectJob("without-slow-rank,rank=3", {With(bound, 3, DataParallel(late))}, {bound});
 }
 
-TEST(RankChangesTest, BalancedLengths) {
-  std::vector<Programs> before, after;
-  const std::vector<std::vector<int64_t>> lengths = {
-      {80, 150, 90, 100}, {110, 140, 70, 120}, {95, 60, 105, 185}, {75, 155, 115, 100}};
-  for (const std::vector<int64_t>& of_ranks : lengths) {
-    Programs& programs = before.emplace_back();
-    int64_t sum = 0;
-    for (const int64_t length : of_ranks) {
-      programs.push_back(DataParallel({.length = length}));
-      sum += length;
-    }
-    after.emplace_back(4, DataParallel({.length = sum / 4}));
-  }
-  ExpectJob("balance-lengths", before, after, 0.015, lengths);
-}
-
 TEST(RankChangesTest, OtherBuckets) {
   // A bucket of three layers is 24 MiB; 5 do not divide 12, so that two sizes are seen.
   for (const double link : {1.0, 4.0}) {
@@ -182,7 +166,6 @@ TEST(RankChangesTest, AnotherNumberOfRanks) {
 TEST(RankChangesTest, WhatTheWindowsDoNotTellIsRefused) {
   const std::vector<Programs> even = {Programs(4, DataParallel({}))};
   EXPECT_EQ(Ask("without-slow-rank,rank=7", even).error, "rank 7 has no window");
-  EXPECT_EQ(Ask("balance-lengths", even).error, "the length of rank 0's batch is not known");
   EXPECT_EQ(Ask("bucket-size,bytes=50MB", even).error,
             "all-reduces among 4 ranks all have the same size, so nothing says how long others "
             "would take");

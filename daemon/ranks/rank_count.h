@@ -46,7 +46,8 @@ struct LastRank {
 // not known.
 absl::StatusOr<LastRank> WithOtherCount(absl::Span<const StepOfRanks> steps, size_t count,
                                         double run_steps, double confidence);
-// With the same batches, dealt so that all ranks of a step have equal lengths.
+// With the same batches, dealt so that all ranks of a step have equal lengths. The lengths are then
+// those of the run, so that `lengths` has no error.
 absl::StatusOr<LastRank> WithEqualLengths(absl::Span<const StepOfRanks> steps, double run_steps,
                                           double confidence);
 
