@@ -424,25 +424,55 @@ void Job::Align(Process& process, const FinishedIteration& iteration) {
 
 void Job::EndAlignmentIfDecided(Process& process) {
   const Role role = processes_.RoleOf(process);
-  const bool decided = process.alignment.decided() && role == Role::kCounted;
+  if (role == Role::kCounted && NumberLikeOthers(process)) {
+    return EndAlignment(process, /*numbered=*/true);
+  }
+  // Ranks that start together resume at one iteration, which another one may find.
+  const bool decided = process.alignment.decided() && role == Role::kCounted &&
+                       (process.alignment.Repeated() || !MayFollow(process));
   if (decided || role == Role::kConcurrent || process.alignment.full()) EndAlignment(process);
 }
 
-void Job::EndAlignment(Process& process) {
+bool Job::MayFollow(const Process& process) const {
+  return process.collectives.has_communicators() &&
+         std::any_of(processes_.begin(), processes_.end(), [&](const auto& entry) {
+           const Process& other = *entry.second;
+           return other.alive() && other.row.rank != process.row.rank &&
+                  other.collectives.has_communicators();
+         });
+}
+
+bool Job::NumberLikeOthers(Process& process) {
+  if (process.learning) return false;  // the library's numbers are not known
+  for (const auto& [id, other] : processes_) {
+    if (!other->alive() || !other->counts() || other->row.rank == process.row.rank) continue;
+    if (other->state.aligning() || other->learning) continue;
+    const auto same = process.collectives.SameIteration(other->collectives);
+    if (!same) continue;
+    const int64_t number = other->NumberOfLibrary(static_cast<int64_t>(same->second));
+    process.state.set_repeated(static_cast<int64_t>(same->first) + process.state.number_offset() -
+                               number);
+    return true;
+  }
+  return false;
+}
+
+void Job::EndAlignment(Process& process, bool numbered) {
   if (!process.state.aligning()) return;
   process.state.set_aligning(false);
   changes_.Mark(Change::kProcesses);
   // From the very start of a training that came to its end: another one with the same data.
   const bool another = processes_.StartsLikeEnded(process, process.alignment.Places());
-  if (const std::optional<int64_t> repeated = process.alignment.Repeated(); repeated && !another) {
-    process.state.set_repeated(*repeated);
-  }
+  const std::optional<int64_t> repeated = process.alignment.Repeated();
+  if (!numbered && repeated && !another) process.state.set_repeated(*repeated);
+  if (numbered || (repeated && !another)) processes_.SetRepeats(process.row.rank);
   for (const FinishedIteration& iteration : process.alignment.End()) OnFinished(process, iteration);
 }
 
 void Job::OnFinished(Process& process, const FinishedIteration& iteration) {
   process.state.set_concurrent(processes_.RoleOf(process) == Role::kConcurrent);
-  const NumberedIteration numbered = process.Number(iteration, rule());
+  const NumberedIteration numbered =
+      process.Number(iteration, rule(), ranks_.NextNumber(process.row.rank));
   rows_.iterations.push_back(RowOf(process, iteration, numbered));
   if (numbered.cold && processes_.size() > 1) process.control_made = 0;
   if (process.state.concurrent()) return changes_.Mark(Change::kDescription);

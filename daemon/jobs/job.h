@@ -237,7 +237,13 @@ class Job final : private JobEvents {
   // Holds the iteration back while it is not known whether it is a repetition.
   void Align(Process& process, const FinishedIteration& iteration);
   void EndAlignmentIfDecided(Process& process);
-  void EndAlignment(Process& process);
+  // A process of another rank may show where this one began.
+  bool MayFollow(const Process& process) const;
+  // True: the numbers of NCCL's collectives show which iterations of a numbered process of another
+  // rank are the same. The process has their numbers now.
+  bool NumberLikeOthers(Process& process);
+  // `numbered`: as others are.
+  void EndAlignment(Process& process, bool numbered = false);
   // A second rank came: from now on steps are made of the iterations of several ranks.
   void SplitRanks();
   void AddSteps(const std::set<int32_t>& live_ranks);

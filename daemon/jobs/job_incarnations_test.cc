@@ -75,6 +75,38 @@ TEST(Job, WhatAnIncarnationLeftUndoneIsNotMissingOnceAnotherWentOn) {
   EXPECT_EQ(Project(job, AskTime())->projection().basis().find(kMissing), std::string::npos);
 }
 
+// Its last iterations still wait for their stamps when the next process begins.
+TEST(Job, TheEndOfAKilledProcessThatIsReadLateIsCountedOnce) {
+  Job job(Row(), {});
+  FakeProcess killed(8), resumed(9);
+  std::vector<int64_t> lengths;
+  for (int i = 0; i < 320; ++i) lengths.push_back(killed.DrawLength());
+  const auto run = [&](FakeProcess& process, int begin, int end) {
+    for (int i = begin; i < end; ++i) process.Iterate(lengths[i], process.TimeOf(lengths[i]));
+  };
+  job.AddProcess(TrainingProcess());
+  killed.Connect(job, 7);
+  run(killed, 0, 250);
+  FakeStore store;
+  store.Take(job);
+  ProcessRow row = TrainingProcess();
+  row.process_id = 8;
+  row.incarnation = 1;
+  job.AddProcess(row, /*gone=*/{7});
+  run(killed, 250, 260);
+  resumed.Connect(job, 8);
+  std::vector<KnownLengths> log;
+  for (const auto& [number, iteration] : store.iterations) {
+    log.push_back(std::pair(iteration.length[0], iteration.length[1]));
+  }
+  job.SetLog(8, 0, log);
+  run(resumed, 200, 240);
+  job.OnProcessEnd(7, /*orderly=*/false, 1);
+  run(resumed, 240, 320);
+  job.OnProcessEnd(8, /*orderly=*/true, 2);
+  EXPECT_EQ(job.Describe(true).iterations(), 320);
+}
+
 TEST(Job, AProcessThatCameBackIsReadOn) {
   auto job = std::make_unique<Job>(Row(), JobOptions{});
   FakeProcess process(8);

@@ -263,6 +263,42 @@ TEST(Job, RanksThatWereKilledAtDifferentStepsAreInStepAgainWhenResumed) {
   EXPECT_GT(job.Describe(true).rule().explained_share(), 0.97);
 }
 
+// The daemon came later than the ranks, and hears of each from another iteration on.
+TEST(Job, RanksThatAreHeardFromDifferentStepsOnAreNumberedByTheirCollectives) {
+  Job job(Row(), {});
+  FakeStore store;
+  Ranks ranks(3);
+  ranks.Join(job);
+  for (int i = 0; i < 150; ++i) ranks.Step();
+  ranks.End(job, /*orderly=*/false);
+  store.Take(job);
+  const size_t before = store.iterations.size();
+
+  Ranks resumed(3);
+  resumed.first_id = 40;
+  for (size_t rank = 0; rank < 3; ++rank) {
+    for (int i = 0; i < 1000; ++i) resumed.process(rank).DrawLength();  // another order
+  }
+  resumed.Join(job);
+  for (size_t rank = 0; rank < 3; ++rank) {
+    resumed.process(rank).SayCommunicator(static_cast<int32_t>(rank), 3);
+    *resumed.process(rank).next_reduction = static_cast<uint32_t>(5 * rank);
+    while (resumed.process(rank).next_reduction < 10) resumed.process(rank).Iterate();
+  }
+  for (int i = 0; i < 200; ++i) resumed.Step();
+  resumed.End(job);
+  store.Take(job);
+  // The last iteration of each rank is the same one.
+  std::set<int64_t> last;
+  for (int64_t rank = 0; rank < 3; ++rank) {
+    const auto end = store.iterations.lower_bound(FakeStore::kRankStride * (rank + 1));
+    last.insert(std::prev(end)->second.number);
+  }
+  EXPECT_GT(store.iterations.size(), before + 600);
+  EXPECT_EQ(last.size(), 1u) << testing::PrintToString(last);
+  EXPECT_GT(job.Describe(true).rule().explained_share(), 0.97);
+}
+
 TEST(Job, ARestartedDaemonKnowsWhereEachRankWas) {
   const auto run = [](bool restarts) {
     auto job = std::make_unique<Job>(Row(), JobOptions{});

@@ -202,14 +202,15 @@ void Process::OnBoundary(const FinishedIteration& iteration) {
   }
 }
 
-NumberedIteration Process::Number(const FinishedIteration& iteration, const LearnedRule* rule) {
+NumberedIteration Process::Number(const FinishedIteration& iteration, const LearnedRule* rule,
+                                  int64_t rank_next) {
   NumberedIteration numbered = {
       .number = JobNumber(iteration.number()),
       .dimensions = rule != nullptr ? static_cast<int>(rule->rule.length_count) : 0,
       .sums = rule != nullptr && abi::SumsLengths(rule->rule)};
   const uint32_t wanted = (1u << numbered.dimensions) - 1;
   numbered.known = (iteration.valid() & wanted) == wanted;
-  numbered.redone = numbered.number < state.rank_next();
+  numbered.redone = numbered.number < (state.repeats() ? rank_next : state.rank_next());
   state.set_iterations(state.iterations() + 1);
   // The event of a window comes within a few iterations, or is lost.
   if (iteration.number() > kResultPatience) {

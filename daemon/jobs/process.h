@@ -102,8 +102,10 @@ struct Process {
   // `count` calls will not come. True when iterations are counted by them.
   bool OnCallsMissing(uint64_t count);
   void OnBoundary(const FinishedIteration& iteration);
-  // The next iteration of the process; `rule`: null when there is none.
-  NumberedIteration Number(const FinishedIteration& iteration, const LearnedRule* rule);
+  // The next iteration of the process, whose rank has had those before `rank_next`; `rule`: null
+  // when there is none.
+  NumberedIteration Number(const FinishedIteration& iteration, const LearnedRule* rule,
+                           int64_t rank_next);
 
   bool alive() const { return row.end_ns == 0; }
   // It trained, and its iterations are in the job's figures.
@@ -122,9 +124,12 @@ struct Process {
   int64_t JobNumber(uint64_t number) const {
     return static_cast<int64_t>(number) - state.repeated();
   }
-  // The library's number of an iteration of the job.
+  // The library's number of an iteration of the job, once it marks, and the other way round.
   int64_t LibraryNumber(int64_t number) const {
     return number + state.repeated() - state.number_offset();
+  }
+  int64_t NumberOfLibrary(int64_t number) const {
+    return number - state.repeated() + state.number_offset();
   }
   void SetName(uint32_t id, const std::string& text);
   void SetLevel(uint8_t level);

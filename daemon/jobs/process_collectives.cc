@@ -1,6 +1,7 @@
 #include "daemon/jobs/process_collectives.h"
 
 #include <algorithm>
+#include <tuple>
 
 #include "daemon/base/saturate.h"
 
@@ -96,8 +97,38 @@ void ProcessCollectives::AddArrivals(const abi::ArrivalsRecord& record,
     NoteCall(communicator, record.kind[i], record.sequence[i],
              Saturate(record.base_ns + record.delay_ns[i]));
   }
+  AddMark(record, communicator);
   operations_ += record.count;
   Find(record.iteration).timed += record.timed;
+}
+
+void ProcessCollectives::AddMark(const abi::ArrivalsRecord& record,
+                                 const CommunicatorState& communicator) {
+  if (!marks_.empty() && record.iteration < marks_.back().iteration) return;
+  for (auto last = marks_.rbegin(); last != marks_.rend(); ++last) {
+    if (last->iteration != record.iteration) break;
+    if (last->communicator == communicator.hash()) return;
+  }
+  for (int i = 0; i < record.count; ++i) {
+    const CollectiveKindState& kind = KindOf(record.kind[i]);
+    if (kind.peer() >= 0 || kind.id() == 0) continue;
+    if (marks_.size() == kMarks) marks_.pop_front();
+    marks_.push_back({communicator.hash(), kind.id(), record.sequence[i], record.iteration});
+    return;
+  }
+}
+
+std::optional<std::pair<uint64_t, uint64_t>> ProcessCollectives::SameIteration(
+    const ProcessCollectives& other) const {
+  for (const Mark& mark : marks_) {
+    for (const Mark& of_other : other.marks_) {
+      if (std::tie(mark.communicator, mark.kind, mark.sequence) ==
+          std::tie(of_other.communicator, of_other.kind, of_other.sequence)) {
+        return std::pair(mark.iteration, of_other.iteration);
+      }
+    }
+  }
+  return std::nullopt;
 }
 
 void ProcessCollectives::NoteCall(const CommunicatorState& communicator, uint16_t kind,

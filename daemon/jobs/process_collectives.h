@@ -21,6 +21,7 @@
 #define DAEMON_JOBS_PROCESS_COLLECTIVES_H_
 
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <optional>
 #include <string>
@@ -44,6 +45,7 @@ class ProcessCollectives {
   static constexpr int64_t kPatience = 64;  // readings, which are 1 to 10 ms apart
   static constexpr size_t kMostPending = 4096;
   static constexpr size_t kMostOperations = 1 << 18;
+  static constexpr size_t kMarks = 1024;
 
   // False: it contradicts an earlier one, or there are too many.
   bool OnCommunicator(const abi::CommunicatorEvent& event, const std::string& name);
@@ -64,6 +66,10 @@ class ProcessCollectives {
   // How far the host's calls are.
   const std::map<uint64_t, ranks::RankCalls::Communicator>& calls() const { return calls_; }
   int64_t operations() const { return operations_; }
+  // An iteration of this process, and the same one of `other`, by the library's numbers of each:
+  // the ranks of a communicator number its collectives alike. Nothing: none of the last kMarks of
+  // both is the same.
+  std::optional<std::pair<uint64_t, uint64_t>> SameIteration(const ProcessCollectives& other) const;
   // Without one there is nothing to join.
   bool has_communicators() const { return !state_.communicators().empty(); }
   // Communicators and kinds.
@@ -79,7 +85,15 @@ class ProcessCollectives {
     std::optional<ranks::RankIteration> iteration;
     int64_t over_at = 0;  // the reading that saw its end
   };
+  // The first collective of a communicator in an iteration.
+  struct Mark {
+    uint64_t communicator;  // hash
+    uint32_t kind;          // in the job
+    uint32_t sequence;
+    uint64_t iteration;
+  };
   void AddArrivals(const abi::ArrivalsRecord& record, const CommunicatorState& communicator);
+  void AddMark(const abi::ArrivalsRecord& record, const CommunicatorState& communicator);
   void AddTimes(const abi::CollectiveRecord& record, const CommunicatorState& communicator);
   void NoteCall(const CommunicatorState& communicator, uint16_t kind, uint32_t sequence,
                 int64_t at_ns);
@@ -90,6 +104,7 @@ class ProcessCollectives {
   CollectivesState state_;                                    // without calls
   std::map<uint64_t, ranks::RankCalls::Communicator> calls_;  // by the communicator's hash
   std::map<uint64_t, Pending> pending_;                       // by the number of the iteration
+  std::deque<Mark> marks_;
   size_t pending_operations_ = 0;
   uint64_t next_ = 0;  // after the last iteration that is over
   int64_t readings_ = 0;

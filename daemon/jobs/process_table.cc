@@ -116,6 +116,12 @@ void ProcessTable::Place(Process& process, const RankTable& ranks,
   process.learning->SetFirstNumber(state.first_number());
 }
 
+void ProcessTable::SetRepeats(int32_t rank) const {
+  for (const auto& [id, process] : processes_) {
+    if (process->row.rank == rank) process->state.set_repeats(true);
+  }
+}
+
 bool ProcessTable::StartsLikeEnded(const Process& process,
                                    const std::vector<int64_t>& numbers) const {
   return std::any_of(begin(), end(), [&](const auto& entry) {

@@ -64,6 +64,8 @@ class ProcessTable {
   void Place(Process& process, const RankTable& ranks, const std::set<int64_t>& gone) const;
   // The process has another rank now. Returns the processes that were buffered because of it alone.
   std::vector<Process*> Leave(const Process& process) const;
+  // Processes of the rank repeat each other's iterations.
+  void SetRepeats(int32_t rank) const;
   // Whether a process of the same rank that ended well started at one of `numbers`.
   bool StartsLikeEnded(const Process& process, const std::vector<int64_t>& numbers) const;
 

@@ -74,6 +74,7 @@ class FakeProcess {
     const auto begin_gpu_ns = gpu_ns_;
     measured_ = 0;
     Pass(length);
+    if (next_reduction) Reduce();
     Optimise();
     gpu_ns_ = begin_gpu_ns + time_ns;
     truth.push_back({length, gpu_ns_ - begin_gpu_ns, 1e6 * static_cast<double>(length * length)});
@@ -198,6 +199,17 @@ class FakeProcess {
     Send(abi::EventType::kRank, abi::RankEvent{.rank = rank, .world_size = world_size});
   }
 
+  void SayCommunicator(int32_t rank, int32_t ranks) {
+    next_reduction = 0;
+    Send(abi::EventType::kCommunicator,
+         abi::CommunicatorEvent{.communicator = 1, .rank = rank, .ranks = ranks, .hash = 0xABC});
+    const std::string text = "AllReduce\nncclFloat32\nRing\nSimple";
+    Send(abi::EventType::kCollectiveKind,
+         abi::CollectiveKindEvent{
+             .kind = 1, .peer = -1, .length = static_cast<uint32_t>(text.size())},
+         text);
+  }
+
   // What the daemon does between records.
   void PassTime(int64_t duration_ns) {
     job_->CheckRules(static_cast<int64_t>(api_ns_));
@@ -235,8 +247,25 @@ class FakeProcess {
   std::map<std::pair<int64_t, uint16_t>, int> kernel_measurements;  // by length, configuration
   std::vector<Truth> truth;
   std::vector<uint64_t> measured_iterations;
+  // Of its gradients, which Iterate() sums up over the ranks of SayCommunicator(); nothing: it does
+  // not.
+  std::optional<uint32_t> next_reduction;
 
  private:
+  void Reduce() {
+    if (level_ >= abi::Level::kMark) {
+      abi::DataRecord record = {};
+      record.arrivals = {.type = static_cast<uint16_t>(abi::DataType::kArrivals),
+                         .communicator = 1,
+                         .count = 1,
+                         .base_ns = api_ns_,
+                         .iteration = matcher_.iteration()};
+      record.arrivals.sequence[0] = *next_reduction;
+      record.arrivals.kind[0] = 1;
+      job_->OnCollectives(id_, record);
+    }
+    ++*next_reduction;
+  }
   void SayFeature(abi::Feature feature, abi::FeatureState state, const std::string& message,
                   abi::BatchesCode code = {}) {
     Send(abi::EventType::kFeature,

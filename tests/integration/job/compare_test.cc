@@ -136,9 +136,11 @@ TEST_F(CompareTest, ASlowerKernelOtherLengthsAndAnotherBatchAreNamed) {
   const double true_share =
       (truth_["slower"].kernel_time[kernel] - truth_["base"].kernel_time[kernel]) /
       TrueDifference("base", "slower");
-  EXPECT_NEAR(slower.main_cause().share().value(), true_share, 0.05) << slower.DebugString();
-  EXPECT_LT(slower.main_cause().share().low(), true_share);
-  EXPECT_GT(slower.main_cause().share().high(), true_share);
+  // 32 traced iterations of each run know the kernel's times so well.
+  const v1::Estimate& share = slower.main_cause().share();
+  EXPECT_LT(share.low(), true_share) << slower.DebugString();
+  EXPECT_GT(share.high(), true_share) << slower.DebugString();
+  EXPECT_LT(share.high() - share.low(), 0.5) << slower.DebugString();
 
   const fs::path longer = WriteLengths("longer.csv", 8, 180);
   Train("longer", longer, 32, 6000, "noise.seed=3");
