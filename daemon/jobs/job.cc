@@ -434,19 +434,16 @@ void Job::EndAlignmentIfDecided(Process& process) {
 }
 
 bool Job::MayFollow(const Process& process) const {
+  const std::vector<const Process*> others = processes_.StartedWith(process.row.rank);
   return process.collectives.has_communicators() &&
-         std::any_of(processes_.begin(), processes_.end(), [&](const auto& entry) {
-           const Process& other = *entry.second;
-           return other.alive() && other.row.rank != process.row.rank &&
-                  other.collectives.has_communicators();
-         });
+         std::any_of(others.begin(), others.end(),
+                     [](const Process* other) { return other->collectives.has_communicators(); });
 }
 
 bool Job::NumberLikeOthers(Process& process) {
   if (process.learning) return false;  // the library's numbers are not known
-  for (const auto& [id, other] : processes_) {
-    if (!other->alive() || !other->counts() || other->row.rank == process.row.rank) continue;
-    if (other->state.aligning() || other->learning) continue;
+  for (const Process* other : processes_.StartedWith(process.row.rank)) {
+    if (!other->counts() || other->state.aligning() || other->learning) continue;
     const auto same = process.collectives.SameIteration(other->collectives);
     if (!same) continue;
     const int64_t number = other->NumberOfLibrary(static_cast<int64_t>(same->second));

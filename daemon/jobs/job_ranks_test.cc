@@ -28,6 +28,7 @@ class Ranks {
       ProcessRow row = TrainingProcess();
       row.process_id = first_id + static_cast<int64_t>(rank);
       row.rank = static_cast<int32_t>(rank);
+      row.start_ns = first_id;
       row.text = absl::StrCat("rank=", rank, "\nworld_size=", processes_.size(), "\n");
       rows.push_back(row);
     }

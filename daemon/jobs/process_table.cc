@@ -82,18 +82,27 @@ Role ProcessTable::RoleOf(const Process& process) const {
   return role;
 }
 
+std::vector<const Process*> ProcessTable::StartedWith(int32_t rank) const {
+  int64_t ended_ns = 0;
+  for (const auto& [id, process] : processes_) {
+    if (process->row.rank == rank && process->counts()) {
+      ended_ns = std::max(ended_ns, process->row.end_ns);
+    }
+  }
+  std::vector<const Process*> found;
+  for (const auto& [id, process] : processes_) {
+    const bool before = process->row.start_ns < ended_ns;
+    if (process->alive() && process->row.rank != rank && !before) found.push_back(process.get());
+  }
+  return found;
+}
+
 // Ranks that start together have the same first number. This holds also when one rank had come
 // further than another before all were started again, and when the end of a process is not known.
 int64_t ProcessTable::FirstNumber(int32_t rank, const RankTable& ranks) const {
   const int64_t of_rank = ranks.NextNumber(rank);
-  int64_t ended_ns = 0;
-  for (const auto& [id, process] : processes_) {
-    if (process->row.rank == rank) ended_ns = std::max(ended_ns, process->row.end_ns);
-  }
   std::optional<int64_t> of_others;
-  for (const auto& [id, process] : processes_) {
-    if (!process->alive() || process->row.rank == rank) continue;
-    if (of_rank > 0 && process->row.start_ns < ended_ns) continue;  // of the start before
+  for (const Process* process : StartedWith(rank)) {
     of_others = std::max(of_others.value_or(0), process->state.first_number());
   }
   return std::max(of_rank, of_others.value_or(ranks.LargestNextNumber()));

@@ -18,6 +18,8 @@ namespace seqpoint::jobs {
 
 class ResumeAlignment {
  public:
+  static constexpr size_t kMostWithoutLog = 4096;  // iterations
+
   // `dimensions` of a length, here and below; 0: lengths are not known.
   void Add(const FinishedIteration& iteration, int dimensions);
 
@@ -26,7 +28,10 @@ class ResumeAlignment {
   bool has_log() const { return aligner_.has_value(); }
 
   bool buffers() const { return !buffered_.empty(); }
-  bool full() const { return buffered_.size() >= ResumeAligner::kMaxIterations; }
+  // A log that the store is slow to give is waited for.
+  bool full() const {
+    return buffered_.size() >= (has_log() ? ResumeAligner::kMaxIterations : kMostWithoutLog);
+  }
   bool decided() const { return aligner_ && aligner_->decided(); }
   // How many iterations the process did again; nothing while it is not decided, or for none.
   std::optional<int64_t> Repeated() const;

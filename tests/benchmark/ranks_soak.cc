@@ -53,7 +53,8 @@ struct Differences {
   int64_t lost = 0;    // of starts whose end a daemon read
   int64_t unread = 0;  // of others
   int64_t twice = 0, invented = 0;
-  int64_t number = 0, redone = 0, lengths = 0;  // wrong
+  int64_t number = 0, lengths = 0;  // wrong
+  int64_t counted = 0;  // numbers that are not counted once: by several starts, or by none
 };
 
 class RanksSoak {
@@ -201,10 +202,10 @@ void RanksSoak::CompareRank(int rank, std::map<Lengths, Lengths>* told,
   std::sort(logged.begin(), logged.end(), [](const v1::Iteration& a, const v1::Iteration& b) {
     return a.boundary_ns() < b.boundary_ns();
   });
-  int64_t end = 0;  // of the numbers so far
   const Start* of = nullptr;
-  int64_t end_before = 0;  // of those of earlier starts
+  std::map<int64_t, int> counted;  // by number
   for (const v1::Iteration& iteration : logged) {
+    counted[iteration.number()] += !iteration.redone();
     const auto next =
         std::upper_bound(expected.begin(), expected.end(), iteration.boundary_ns(),
                          [](int64_t ns, const Expected& one) { return ns < one.truth.begin_ns; });
@@ -214,7 +215,6 @@ void RanksSoak::CompareRank(int rank, std::map<Lengths, Lengths>* told,
       const bool last = next == expected.end() || next == expected.begin() ||
                         next->start != std::prev(next)->start;
       all->invented += !last;
-      end = std::max(end, iteration.number() + 1);
       continue;
     }
     Expected& one = *std::prev(next);
@@ -224,16 +224,14 @@ void RanksSoak::CompareRank(int rank, std::map<Lengths, Lengths>* told,
                   static_cast<long long>(one.number), static_cast<long long>(iteration.number()),
                   one.start->unread ? "; no daemon read its end" : "");
     }
-    if (one.start != of) end_before = std::exchange(end, std::max(end, one.number + 1));
     of = one.start;
-    end = std::max(end, one.number + 1);
     all->number += iteration.number() != one.number;
-    all->redone += iteration.redone() != (one.number < end_before);
     const Lengths lengths(iteration.lengths().begin(), iteration.lengths().end());
     all->lengths +=
         told->try_emplace(one.truth.lengths, lengths).first->second != lengths ||
         meant->try_emplace(lengths, one.truth.lengths).first->second != one.truth.lengths;
   }
+  for (const auto& [number, times] : counted) all->counted += times != 1;
   for (const Expected& one : expected) {
     ++all->all;
     all->twice += std::max(0, one.found - 1);
@@ -259,7 +257,7 @@ void RanksSoak::Tell(const Differences& found) {
   count("soak: in the log twice", found.twice);
   count("soak: that were none", found.invented);
   count("soak: with another number", found.number);
-  count("soak: marked as repeated, and not so, or the other way round", found.redone);
+  count("soak: numbers that are not counted once", found.counted);
   count("soak: with wrong lengths", found.lengths);
   part_.table.Tell("soak: lost with daemon and rank together", static_cast<double>(found.unread),
                    "iterations");

@@ -283,6 +283,10 @@ class FakeProcess {
   void BeRead() {
     job_->OnRead(id_, true);
     job_->Advance();
+    for (const Job::WantedLog& wanted : job_->WantedLogs()) {  // nothing is stored
+      const auto size = static_cast<size_t>(wanted.end - wanted.begin);
+      job_->SetLog(wanted.process_id, wanted.begin, std::vector<KnownLengths>(size));
+    }
     if (const abi::Control* control = job_->TakeControl(id_)) Obey(*control);
   }
 
