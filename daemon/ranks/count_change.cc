@@ -3,7 +3,9 @@
 #include <iterator>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -19,15 +21,28 @@ using whatif::Graph;
 // As many collectives of a window may lack a rank (WindowJoin::TooManyAlone).
 constexpr double kFew = 0.05;
 
+constexpr double kMajority = 0.5;
 // Transfers of which the law is not known may be off by this share of the iteration.
 constexpr double kUnknown = 0.005;
 
-double BytesOf(const RankRecording& recorded) {
-  double bytes = 0;
-  for (const JoinedCollective& collective : recorded.collectives) {
-    bytes += static_cast<double>(collective.bytes);
+// The share of the bytes that are in collectives of a size that no other iteration has. Those of
+// gradients and parameters have the same sizes in each; one may be lost.
+double ShareOfOwnSizes(Recordings recordings) {
+  std::map<std::pair<std::string, uint64_t>, std::set<const RankRecording*>> sizes;
+  for (const RankRecording* recording : recordings) {
+    for (const JoinedCollective& collective : recording->collectives) {
+      sizes[{collective.function, collective.bytes}].insert(recording);
+    }
   }
-  return bytes;
+  double all = 0, own = 0;
+  for (const RankRecording* recording : recordings) {
+    for (const JoinedCollective& collective : recording->collectives) {
+      const auto bytes = static_cast<double>(collective.bytes);
+      all += bytes;
+      if (sizes[{collective.function, collective.bytes}].size() == 1) own += bytes;
+    }
+  }
+  return recordings.size() > 1 && all > 0 ? own / all : 0;
 }
 
 // The share of the all-reduces' bytes that work waits for before the next one is launched: on
@@ -71,13 +86,10 @@ std::string WhyOtherSplit(Recordings recordings, const std::vector<Graph>& graph
   if (of_few > kFew * static_cast<double>(recorded.collectives.size())) {
     return "some collectives are of a part of the ranks";
   }
-  const double bytes = BytesOf(recorded);
-  for (const RankRecording* other : recordings) {
-    if (std::abs(BytesOf(*other) - bytes) > kFew * bytes) {
-      return "collectives have other sizes in other iterations, as those of activations";
-    }
+  if (ShareOfOwnSizes(recordings) > kMajority) {
+    return "collectives have other sizes in other iterations, as those of activations";
   }
-  if (ShareWaitedFor(recorded, graphs[0]) > 0.5) {
+  if (ShareWaitedFor(recorded, graphs[0]) > kMajority) {
     return "most all-reduces are waited for one by one, as those of activations";
   }
   return "";

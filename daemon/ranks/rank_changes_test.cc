@@ -163,6 +163,36 @@ TEST(RankChangesTest, AnotherNumberOfRanks) {
             {Programs(8, DataParallel(shape(8)))}, 0.015);
 }
 
+// Each rank holds a share of the parameters, and updates that alone.
+Program Sharded(int ranks) {
+  constexpr int kLayers = 8;
+  Program program = {{Op::kBatch, 50}};
+  const auto add = [&](Op::Kind kind, const char* function, int layer) {
+    const uint64_t mib = layer == 0 ? 8 : 4;
+    const double us = 10.0 * (ranks - 1) + 40.0 * static_cast<double>(mib) * (ranks - 1) / ranks;
+    program.push_back({kind, us, function, 1, mib << 20});
+  };
+  for (int layer = 0; layer < kLayers; ++layer) {
+    add(Op::kBlocking, "AllGather", layer);
+    program.push_back({Op::kKernel, 500, "forward"});
+  }
+  for (int layer = kLayers - 1; layer >= 0; --layer) {
+    add(Op::kBlocking, "AllGather", layer);
+    program.push_back({Op::kKernel, 1000, "backward"});
+    add(Op::kCollective, "ReduceScatter", layer);
+  }
+  program.push_back({Op::kWait});
+  program.push_back({Op::kKernel, 8000.0 / ranks, "adam"});
+  return program;
+}
+
+TEST(RankChangesTest, OptimizersOfShardsHaveSoMuchLessToDo) {
+  for (const int count : {2, 8}) {
+    ExpectJob("ranks,count=" + std::to_string(count), {Programs(4, Sharded(4))},
+              {Programs(static_cast<size_t>(count), Sharded(count))});
+  }
+}
+
 TEST(RankChangesTest, WhatTheWindowsDoNotTellIsRefused) {
   const std::vector<Programs> even = {Programs(4, DataParallel({}))};
   EXPECT_EQ(Ask("without-slow-rank,rank=7", even).error, "rank 7 has no window");
