@@ -20,6 +20,8 @@ constexpr int64_t kEarliest = 16;  // observed iterations before the first windo
 // Windows that are spread are this much further from the beginning, one from the other: the run's,
 // in which fewer lengths are new as it goes on, or the episode's.
 constexpr double kSpread = 1.15;
+// Those for the cost are to be of the whole episode, also where it began with new lengths.
+constexpr double kCostSpread = 1.5;
 constexpr double kConfidence = 0.95;
 // An interval of a cost that spans half of the run is no answer.
 constexpr double kTellsNothing = 0.5;
@@ -92,8 +94,8 @@ bool RankDiagnosis::KnowsReason(int32_t rank, int64_t first) const {
 }
 
 // The next of the windows that are spread from iteration `first` on.
-bool RankDiagnosis::IsDue(int64_t newest, int64_t first) const {
-  return static_cast<double>(newest - first) >= kSpread * static_cast<double>(latest_ - first);
+bool RankDiagnosis::IsDue(int64_t newest, int64_t first, double spread) const {
+  return static_cast<double>(newest - first) >= spread * static_cast<double>(latest_ - first);
 }
 
 bool RankDiagnosis::WantsWindow(int64_t newest, const ranks::Verdicts& verdicts) const {
@@ -114,9 +116,10 @@ bool RankDiagnosis::WantsWindow(int64_t newest, const ranks::Verdicts& verdicts)
     const bool known = KnowsReason(rank.rank, episode.first);
     const bool few = count(telling) < kCostWindows;
     if (few && !known) return true;
-    if ((few || !known) && IsDue(newest, episode.first)) return true;
+    const double spread = known ? kCostSpread : kSpread;
+    if ((few || !known) && IsDue(newest, episode.first, spread)) return true;
   }
-  if (any || taken_ >= kMostWindows / 2 || !IsDue(newest, 0)) return false;
+  if (any || taken_ >= kMostWindows / 2 || !IsDue(newest, 0, kSpread)) return false;
   return std::any_of(verdicts.ranks.begin(), verdicts.ranks.end(), [&](const auto& rank) {
     const auto before = [&](const auto& window) {
       return WasEven(verdicts, window) && (!rank.own_baseline || ranks::TellsOf(window, rank.rank));

@@ -59,7 +59,7 @@ class RankDiagnosis {
   using EpisodeKey = std::pair<int32_t, int64_t>;  // rank, first iteration
 
   bool WantsWindow(int64_t newest, const ranks::Verdicts& verdicts) const;
-  bool IsDue(int64_t newest, int64_t first) const;
+  bool IsDue(int64_t newest, int64_t first, double spread) const;
   bool KnowsReason(int32_t rank, int64_t first) const;
   int64_t Lead() const;
 
