@@ -434,7 +434,7 @@ void Job::EndAlignmentIfDecided(Process& process) {
 }
 
 bool Job::MayFollow(const Process& process) const {
-  const std::vector<const Process*> others = processes_.StartedWith(process.row.rank);
+  const std::vector<const Process*> others = processes_.StartedWith(process);
   return process.collectives.has_communicators() &&
          std::any_of(others.begin(), others.end(),
                      [](const Process* other) { return other->collectives.has_communicators(); });
@@ -442,7 +442,7 @@ bool Job::MayFollow(const Process& process) const {
 
 bool Job::NumberLikeOthers(Process& process) {
   if (process.learning) return false;  // the library's numbers are not known
-  for (const Process* other : processes_.StartedWith(process.row.rank)) {
+  for (const Process* other : processes_.StartedWith(process)) {
     if (!other->counts() || other->state.aligning() || other->learning) continue;
     const auto same = process.collectives.SameIteration(other->collectives);
     if (!same) continue;

@@ -1,6 +1,7 @@
 #include "daemon/jobs/process_table.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <optional>
 
 namespace seqpoint::jobs {
@@ -82,28 +83,32 @@ Role ProcessTable::RoleOf(const Process& process) const {
   return role;
 }
 
-std::vector<const Process*> ProcessTable::StartedWith(int32_t rank) const {
-  int64_t ended_ns = 0;
-  for (const auto& [id, process] : processes_) {
-    if (process->row.rank == rank && process->counts()) {
-      ended_ns = std::max(ended_ns, process->row.end_ns);
-    }
+std::vector<const Process*> ProcessTable::StartedWith(const Process& process) const {
+  // When a process ended is not known where no daemon ran.
+  std::optional<int64_t> before_ns;
+  for (const auto& [id, other] : processes_) {
+    if (other.get() == &process || other->row.rank != process.row.rank || !other->counts())
+      continue;
+    before_ns = std::max(before_ns.value_or(other->row.start_ns), other->row.start_ns);
   }
   std::vector<const Process*> found;
-  for (const auto& [id, process] : processes_) {
-    const bool before = process->row.start_ns < ended_ns;
-    if (process->alive() && process->row.rank != rank && !before) found.push_back(process.get());
+  for (const auto& [id, other] : processes_) {
+    if (!other->alive() || other->row.rank == process.row.rank) continue;
+    const int64_t start_ns = other->row.start_ns;
+    const bool nearer =
+        !before_ns || std::abs(start_ns - process.row.start_ns) < std::abs(start_ns - *before_ns);
+    if (nearer) found.push_back(other.get());
   }
   return found;
 }
 
 // Ranks that start together have the same first number. This holds also when one rank had come
 // further than another before all were started again, and when the end of a process is not known.
-int64_t ProcessTable::FirstNumber(int32_t rank, const RankTable& ranks) const {
-  const int64_t of_rank = ranks.NextNumber(rank);
+int64_t ProcessTable::FirstNumber(const Process& process, const RankTable& ranks) const {
+  const int64_t of_rank = ranks.NextNumber(process.row.rank);
   std::optional<int64_t> of_others;
-  for (const Process* process : StartedWith(rank)) {
-    of_others = std::max(of_others.value_or(0), process->state.first_number());
+  for (const Process* other : StartedWith(process)) {
+    of_others = std::max(of_others.value_or(0), other->state.first_number());
   }
   return std::max(of_rank, of_others.value_or(ranks.LargestNextNumber()));
 }
@@ -112,7 +117,7 @@ void ProcessTable::Place(Process& process, const RankTable& ranks,
                          const std::set<int64_t>& gone) const {
   const int32_t rank = process.row.rank;
   ProcessState& state = process.state;
-  state.set_first_number(FirstNumber(rank, ranks));
+  state.set_first_number(FirstNumber(process, ranks));
   state.set_rank_next(ranks.NextNumber(rank));
   state.clear_overlaps();
   for (const auto& [id, other] : processes_) {

@@ -64,16 +64,16 @@ class ProcessTable {
   void Place(Process& process, const RankTable& ranks, const std::set<int64_t>& gone) const;
   // The process has another rank now. Returns the processes that were buffered because of it alone.
   std::vector<Process*> Leave(const Process& process) const;
-  // The processes of other ranks that run, without those that ran before the rank's last process
-  // that had iterations ended.
-  std::vector<const Process*> StartedWith(int32_t rank) const;
+  // The processes of other ranks that run and started when this one did, not when the rank's
+  // process before did.
+  std::vector<const Process*> StartedWith(const Process& process) const;
   // Processes of the rank repeat each other's iterations.
   void SetRepeats(int32_t rank) const;
   // Whether a process of the same rank that ended well started at one of `numbers`.
   bool StartsLikeEnded(const Process& process, const std::vector<int64_t>& numbers) const;
 
  private:
-  int64_t FirstNumber(int32_t rank, const RankTable& ranks) const;
+  int64_t FirstNumber(const Process& process, const RankTable& ranks) const;
 
   Map processes_;
 };

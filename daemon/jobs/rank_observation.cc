@@ -1,5 +1,7 @@
 #include "daemon/jobs/rank_observation.h"
 
+#include <algorithm>
+
 #include "daemon/jobs/rank_verdicts.h"
 
 namespace seqpoint::jobs {
@@ -21,8 +23,15 @@ void RankObservation::AddKind(const std::string& text, uint64_t elements, uint32
 void RankObservation::AddMember(uint64_t communicator, int32_t rank_in_communicator, int32_t rank,
                                 int32_t size) {
   if (members_.size() >= ranks::IterationJoin::kMostCommunicators) return;
-  members_[communicator][rank_in_communicator] = rank;
-  if (size > 0) monitor_.SetSize(communicator, size);
+  CommunicatorMembers& members = members_[communicator];
+  (*members.mutable_ranks())[rank_in_communicator] = rank;
+  members.set_size(std::max(members.size(), size));
+  TellSize(communicator, members);
+}
+
+// A rank that did not report must not go unnoticed.
+void RankObservation::TellSize(uint64_t communicator, const CommunicatorMembers& members) {
+  monitor_.SetSize(communicator, std::max(members.size(), members.ranks_size()));
 }
 
 void RankObservation::SetRanks(std::set<int32_t> ranks) {
@@ -37,8 +46,9 @@ void RankObservation::Add(ranks::RankIteration iteration) {
     if (!collective.is_transfer()) return false;
     const auto communicator = members_.find(collective.communicator);
     if (communicator == members_.end()) return true;
-    const auto member = communicator->second.find(collective.peer);
-    if (member == communicator->second.end()) return true;
+    const auto& ranks = communicator->second.ranks();
+    const auto member = ranks.find(collective.peer);
+    if (member == ranks.end()) return true;
     collective.peer = member->second;
     return false;
   });
@@ -70,7 +80,7 @@ RankObservationState RankObservation::Save() const {
     name.set_id(id);
   }
   for (const auto& [communicator, members] : members_) {
-    (*to.mutable_members())[communicator].mutable_ranks()->insert(members.begin(), members.end());
+    (*to.mutable_members())[communicator] = members;
   }
   return to;
 }
@@ -90,7 +100,8 @@ void RankObservation::Load(const RankObservationState& from) {
     AddKind(name.text(), name.elements(), name.id());
   }
   for (const auto& [communicator, members] : from.members()) {
-    members_[communicator].insert(members.ranks().begin(), members.ranks().end());
+    members_[communicator] = members;
+    TellSize(communicator, members);
   }
 }
 

@@ -53,8 +53,8 @@ class RankObservation {
   std::set<int32_t> ranks_;
   std::map<std::pair<std::string, uint64_t>, uint32_t> kinds_;
   std::map<std::string, uint32_t> functions_;  // numbers of the texts
-  // By communicator: the ranks of the job, by rank within it.
-  absl::flat_hash_map<uint64_t, std::map<int32_t, int32_t>> members_;
+  void TellSize(uint64_t communicator, const CommunicatorMembers& members);
+  absl::flat_hash_map<uint64_t, CommunicatorMembers> members_;  // by communicator
 };
 
 }  // namespace seqpoint::jobs
