@@ -121,6 +121,7 @@ void ProcessCollectives::AddMark(const abi::ArrivalsRecord& record,
 std::optional<std::pair<uint64_t, uint64_t>> ProcessCollectives::SameIteration(
     const ProcessCollectives& other) const {
   for (const Mark& mark : marks_) {
+    if (!other.calls_.contains(mark.communicator)) continue;
     for (const Mark& of_other : other.marks_) {
       if (std::tie(mark.communicator, mark.kind, mark.sequence) ==
           std::tie(of_other.communicator, of_other.kind, of_other.sequence)) {

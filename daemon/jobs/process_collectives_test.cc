@@ -144,6 +144,33 @@ TEST_F(ProcessCollectivesTest, FloodsAreBoundedAndCounted) {
   EXPECT_GT(collectives_.incomplete(), 5'901);
 }
 
+// Ranks number the collectives of their communicator alike, and not their iterations.
+TEST_F(ProcessCollectivesTest, AnotherRankRanTheSameCollectivesInOneOfItsIterations) {
+  ProcessCollectives other;
+  EXPECT_TRUE(
+      other.OnCommunicator({.communicator = 4, .rank = 0, .ranks = 2, .hash = 0xABC}, "dp"));
+  EXPECT_TRUE(other.OnKind({.kind = 9, .peer = -1}, 11, "AllReduce", "ncclFloat32"));
+  EXPECT_TRUE(other.OnKind({.kind = 8, .peer = -1}, 13, "AllGather", "ncclFloat32"));
+  EXPECT_EQ(collectives_.SameIteration(other), std::nullopt);
+  const auto call = [&](uint64_t iteration, uint16_t kind, uint32_t sequence) {
+    abi::DataRecord record = {};
+    record.arrivals = {.type = static_cast<uint16_t>(abi::DataType::kArrivals),
+                       .communicator = 4,
+                       .count = 1,
+                       .iteration = iteration};
+    record.arrivals.kind[0] = kind;
+    record.arrivals.sequence[0] = sequence;
+    EXPECT_TRUE(other.OnRecord(record));
+  };
+  Call(20, {200, 201});
+  Call(21, {202, 203});
+  call(3, 8, 202);  // another function has numbers of its own
+  EXPECT_EQ(collectives_.SameIteration(other), std::nullopt);
+  call(4, 9, 202);
+  call(4, 9, 203);
+  EXPECT_EQ(collectives_.SameIteration(other), std::pair(uint64_t{21}, uint64_t{4}));
+}
+
 TEST_F(ProcessCollectivesTest, RecordsOfAnUnknownCommunicatorAreRejected) {
   abi::DataRecord record = {};
   record.arrivals = {
