@@ -50,10 +50,16 @@ RankJobOptions OptionsOf(const RanksPart& part, const std::string& name, int ran
                   "--overhead-budget", "50%"}};
 }
 
+// A sum over the ranks against the truth.
+struct Sum {
+  double error = 0;    // measured / truth - 1
+  bool holds = false;  // the interval has the truth
+};
+
 // The passes that one job has measured.
 struct Passes {
-  std::vector<double> occurrences;       // of a length, from its first pass until all were there
-  std::map<std::string, double> errors;  // metric -> measured / truth of all ranks - 1
+  std::vector<double> occurrences;  // of a length, from its first pass until all were there
+  std::map<std::string, Sum> sums;  // by metric
 };
 
 // Lengths are the same on all ranks, so the iterations of rank 0 tell how often one occurs.
@@ -84,9 +90,10 @@ std::vector<double> OccurrencesUntilComplete(const v1::GetCountersReply& reply,
 }
 
 // Counters of a job are sums over its ranks.
-std::map<std::string, double> ErrorsOf(const v1::GetCountersReply& reply, const RankJobs& jobs,
-                                       const std::string& name, int ranks) {
-  std::map<std::string, double> truth, errors;
+std::map<std::string, Sum> SumsOf(const v1::GetCountersReply& reply, const RankJobs& jobs,
+                                  const std::string& name, int ranks) {
+  std::map<std::string, double> truth;
+  std::map<std::string, Sum> sums;
   for (int rank = 0; rank < ranks; ++rank) {
     const auto of_rank = ReadTruth(jobs.TruthFile(name, rank));
     if (!of_rank) return {};
@@ -95,9 +102,12 @@ std::map<std::string, double> ErrorsOf(const v1::GetCountersReply& reply, const 
   for (const v1::Counter& counter : reply.counters()) {
     const auto expected = truth.find(counter.metric());
     if (expected == truth.end() || !counter.complete()) continue;
-    errors[counter.metric()] = counter.projection().so_far().value() / expected->second - 1;
+    const v1::Estimate& measured = counter.projection().so_far();
+    sums[counter.metric()] = {
+        .error = measured.value() / expected->second - 1,
+        .holds = measured.low() <= expected->second && expected->second <= measured.high()};
   }
-  return errors;
+  return sums;
 }
 
 std::optional<Passes> Collect(const RanksPart& part, int ranks) {
@@ -116,7 +126,7 @@ std::optional<Passes> Collect(const RanksPart& part, int ranks) {
     return std::nullopt;
   }
   Passes passes = {.occurrences = OccurrencesUntilComplete(*reply, *iterations),
-                   .errors = ErrorsOf(*reply, part.jobs, name, ranks)};
+                   .sums = SumsOf(*reply, part.jobs, name, ranks)};
   std::printf("%d ranks: %d measured iterations; all passes of %zu lengths, after", ranks,
               reply->measured_iterations(), passes.occurrences.size());
   for (const double occurrences : passes.occurrences) std::printf(" %.0f", occurrences);
@@ -144,15 +154,19 @@ void MeasureCounters(const RanksPart& part) {
   part.table.Compare("8 ranks: occurrences until all passes are there, share of 1 rank's",
                      Mean(many->occurrences) / Mean(one->occurrences), "", Bound::kAtMost,
                      1.0 / kManyRanks);
-  for (const auto& [metric, error] : many->errors) {
-    const auto alone = one->errors.find(metric);
-    const double differs =
-        alone == one->errors.end() ? NAN : std::abs((1 + error) / (1 + alone->second) - 1);
-    std::printf("%s: of the truth %+.2f %% on 1 rank, %+.2f %% on 8\n", metric.c_str(),
-                alone == one->errors.end() ? NAN : 100 * alone->second, 100 * error);
+  double held = 0;
+  for (const auto& [metric, sum] : many->sums) {
+    held += sum.holds;
+    const auto alone = one->sums.find(metric);
+    const double error = alone == one->sums.end() ? NAN : alone->second.error;
+    const double differs = std::abs((1 + sum.error) / (1 + error) - 1);
+    std::printf("%s: of the truth %+.2f %% on 1 rank, %+.2f %% on 8\n", metric.c_str(), 100 * error,
+                100 * sum.error);
     part.table.Compare(absl::StrCat(metric, ": 8 ranks against 1 rank, each by its truth"),
                        100 * differs, "%", Bound::kAtMost, 0.5);
   }
+  part.table.Compare("8 ranks: intervals of sums that hold the truth", held, "", Bound::kEqual,
+                     static_cast<double>(many->sums.size()));
 }
 
 }  // namespace seqpoint
