@@ -132,6 +132,79 @@ TEST(RankCountTest, LengthsThatAreDealtOutTellNothingOfMoreRanks) {
   EXPECT_GE(FactorOf(*fewer).high, truth);
 }
 
+// The longest batch, or the sum of a step, is dealt out.
+TEST(RankCountTest, OneRanksLongBatchesAndEqualSumsTellNothingOfOtherRanks) {
+  std::vector<StepOfRanks> first = StepsOf(Lengths::kEqual, 4, 3000), noisy = first;
+  std::mt19937_64 random(7);
+  std::normal_distribution<double> normal;
+  std::vector<StepOfRanks> sums = StepsOf(Lengths::kOwn, 4, 3000);
+  for (size_t i = 0; i < first.size(); ++i) {
+    first[i].expected_ns = {2e7, 1e7, 1e7, 1e7};
+    for (double& expected : noisy[i].expected_ns) expected = 1e7 * std::exp(0.2 * normal(random));
+    noisy[i].expected_ns[0] *= 1.05;
+    const double off = 4e7 / (4 * sums[i].Mean());
+    for (double& expected : sums[i].expected_ns) expected *= off;
+    for (auto* steps : {&first, &noisy, &sums}) (*steps)[i].time_ns = (*steps)[i].Longest();
+  }
+  for (const size_t count : {2, 8}) {
+    for (const auto* steps : {&first, &noisy}) {
+      EXPECT_THAT(std::string(WithOtherCount(*steps, count, 3000, 0.95).status().message()),
+                  HasSubstr("some ranks have longer batches than others"));
+    }
+    EXPECT_THAT(std::string(WithOtherCount(sums, count, 3000, 0.95).status().message()),
+                HasSubstr("less alike than chance makes them (correlation -0.33)"));
+  }
+}
+
+TEST(RankCountTest, OneRankDoesNotTellHowLengthsAreDealtOut) {
+  std::vector<StepOfRanks> steps = StepsOf(Lengths::kOwn, 1, 3000);
+  EXPECT_THAT(std::string(WithOtherCount(steps, 4, 3000, 0.95).status().message()),
+              HasSubstr("one rank does not tell"));
+  for (StepOfRanks& step : steps) {
+    step.time_ns *= 1e7 / step.expected_ns[0];
+    step.expected_ns[0] = 1e7;
+  }
+  const auto other = WithOtherCount(steps, 4, 3000, 0.95);
+  ASSERT_TRUE(other.ok()) << other.status();
+  const double truth = TrueFactor(Lengths::kEqual, 1, 4);
+  EXPECT_NEAR(FactorOf(*other).value, truth, 0.01 * truth);
+}
+
+// Known steps at one place are no fewer.
+TEST(RankCountTest, TheErrorCountsWhereTimesAreKnownInOnePlaceOnly) {
+  std::vector<StepOfRanks> steps = StepsOf(Lengths::kEqual, 4, 3200);
+  std::vector<StepOfRanks> known(steps.begin(), steps.begin() + 100);
+  for (size_t i = 100; i < steps.size(); ++i) steps[i].time_ns = 0;
+  const auto all = WithOtherCount(steps, 8, 3000, 0.95);
+  const auto alone = WithOtherCount(known, 8, 3000, 0.95);
+  ASSERT_TRUE(all.ok() && alone.ok());
+  EXPECT_NEAR(all->chance.high - all->chance.value, alone->chance.high - alone->chance.value, 1e-6);
+  steps[50].expected_ns.assign(4, 0);
+  EXPECT_FALSE(WithOtherCount(steps, 8, 3000, 0.95).ok());
+}
+
+TEST(RankCountTest, IntervalsHoldFromAsManyStepsAsAreAskedFor) {
+  for (const Lengths lengths : {Lengths::kEqual, Lengths::kOwn}) {
+    for (const auto& [before, after] : {Case{4, 8}, Case{2, 16}, Case{2, 64}}) {
+      const size_t needed = 32 * after / before;
+      const double truth = TrueFactor(lengths, before, after);
+      int held = 0;
+      for (uint64_t job = 0; job < 40; ++job) {
+        const std::vector<StepOfRanks> steps = StepsOf(lengths, before, needed, 5000 + job);
+        const auto other = WithOtherCount(steps, after, 3000, 0.95);
+        ASSERT_TRUE(other.ok()) << other.status();
+        held += FactorOf(*other).low <= truth && truth <= FactorOf(*other).high;
+        EXPECT_THAT(
+            std::string(WithOtherCount(absl::MakeSpan(steps).first(needed - 1), after, 3000, 0.95)
+                            .status()
+                            .message()),
+            HasSubstr(std::to_string(needed) + " are needed"));
+      }
+      EXPECT_GE(held, 34) << before << " to " << after;
+    }
+  }
+}
+
 TEST(RankCountTest, FewStepsAreRefused) {
   EXPECT_THAT(
       std::string(WithOtherCount(StepsOf(Lengths::kOwn, 4, 20), 8, 3000, 0.95).status().message()),
