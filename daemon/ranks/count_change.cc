@@ -45,8 +45,8 @@ double ShareOfOwnSizes(Recordings recordings) {
   return recordings.size() > 1 && all > 0 ? own / all : 0;
 }
 
-// The share of the all-reduces' bytes that work waits for before the next one is launched: on
-// another lane, or because it comes behind in the same one.
+// The share of the all-reduces' and reduce-scatters' bytes that work waits for before the next one
+// is launched: on another lane, or because it comes behind in the same one.
 double ShareWaitedFor(const RankRecording& recorded, const Graph& graph) {
   const std::vector<uint32_t> tasks = TasksOf(recorded, graph, /*turn=*/0);
   std::map<uint32_t, uint32_t> by_call;  // GPU tasks
@@ -58,7 +58,7 @@ double ShareWaitedFor(const RankRecording& recorded, const Graph& graph) {
     const GpuTask& task = graph.gpu[it->second];
     const JoinedCollective& collective =
         recorded.collectives[recorded.CollectiveOf(task.collective)];
-    if (collective.function != "AllReduce") continue;
+    if (collective.function != "AllReduce" && collective.function != "ReduceScatter") continue;
     all += static_cast<double>(collective.bytes);
     const auto next = std::next(it);
     if (next == by_call.end()) continue;
@@ -90,7 +90,8 @@ std::string WhyOtherSplit(Recordings recordings, const std::vector<Graph>& graph
     return "collectives have other sizes in other iterations, as those of activations";
   }
   if (ShareWaitedFor(recorded, graphs[0]) > kMajority) {
-    return "most all-reduces are waited for one by one, as those of activations";
+    return "most all-reduces and reduce-scatters are waited for one by one, as those of "
+           "activations";
   }
   return "";
 }

@@ -209,9 +209,32 @@ TEST(RankChangesTest, WhatTheWindowsDoNotTellIsRefused) {
   EXPECT_EQ(Ask("ranks,count=8", stages).error,
             "how 8 ranks would share the work is not known: ranks send to each other, as a "
             "pipeline's stages");
-  EXPECT_EQ(Ask("ranks,count=8", {Programs(4, TensorParallel({}))}).error,
-            "how 8 ranks would share the work is not known: most all-reduces are waited for one by "
-            "one, as those of activations");
+  EXPECT_EQ(
+      Ask("ranks,count=8", {Programs(4, TensorParallel({}))}).error,
+      "how 8 ranks would share the work is not known: most all-reduces and reduce-scatters are "
+      "waited for one by one, as those of activations");
+}
+
+// Tensor parallel, with the activations between two layers split by their sequence.
+TEST(RankChangesTest, ActivationsThatAreGatheredAndScatteredAreNoShards) {
+  Program program = {{Op::kBatch, 50}};
+  for (const char* pass : {"forward", "backward"}) {
+    for (int layer = 0; layer < 8; ++layer) {
+      program.push_back({Op::kBlocking, 100, "AllGather", 1, 4 << 20});
+      program.push_back({Op::kKernel, 500, pass});
+      program.push_back({Op::kBlocking, 110, "ReduceScatter", 1, 4 << 20});
+      program.push_back({Op::kKernel, 50, "layer_norm"});
+      program.push_back({Op::kBlocking, 200, "AllGather", 1, 8 << 20});
+      program.push_back({Op::kKernel, 500, pass});
+      program.push_back({Op::kBlocking, 210, "ReduceScatter", 1, 8 << 20});
+      program.push_back({Op::kKernel, 50, "layer_norm"});
+    }
+  }
+  program.push_back({Op::kKernel, 1000, "adam"});
+  EXPECT_EQ(
+      Ask("ranks,count=8", {Programs(4, program)}).error,
+      "how 8 ranks would share the work is not known: most all-reduces and reduce-scatters are "
+      "waited for one by one, as those of activations");
 }
 
 TEST(RankChangesTest, OtherTextIsRefused) {
