@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
 #include <utility>
 
@@ -447,8 +448,11 @@ bool Job::NumberLikeOthers(Process& process) {
     const auto same = process.collectives.SameIteration(other->collectives);
     if (!same) continue;
     const int64_t number = other->NumberOfLibrary(static_cast<int64_t>(same->second));
-    process.state.set_repeated(static_cast<int64_t>(same->first) + process.state.number_offset() -
-                               number);
+    const int64_t repeated =
+        static_cast<int64_t>(same->first) + process.state.number_offset() - number;
+    // Damaged records, or a process that has iterations from before the job's first one.
+    if (repeated > process.state.first_number() || std::abs(repeated) > kMaxRepeated) continue;
+    process.state.set_repeated(repeated);
     return true;
   }
   return false;

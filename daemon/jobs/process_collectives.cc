@@ -1,7 +1,7 @@
 #include "daemon/jobs/process_collectives.h"
 
 #include <algorithm>
-#include <tuple>
+#include <utility>
 
 #include "daemon/base/saturate.h"
 
@@ -11,6 +11,7 @@ namespace {
 constexpr int32_t kMostCommunicatorRanks = 1'000'000;
 constexpr int kMostCommunicators = 4096;
 constexpr int kMostKinds = 16384;
+constexpr uint64_t kMostIterations = uint64_t{1} << 50;  // more is a damaged number
 
 // The size of an element; 0: an unknown type. "ncclFloat8e4m3" is one byte.
 uint64_t BytesOf(const std::string& datatype) {
@@ -104,30 +105,27 @@ void ProcessCollectives::AddArrivals(const abi::ArrivalsRecord& record,
 
 void ProcessCollectives::AddMark(const abi::ArrivalsRecord& record,
                                  const CommunicatorState& communicator) {
-  if (!marks_.empty() && record.iteration < marks_.back().iteration) return;
-  for (auto last = marks_.rbegin(); last != marks_.rend(); ++last) {
-    if (last->iteration != record.iteration) break;
-    if (last->communicator == communicator.hash()) return;
-  }
+  // Before its first boundary the library says 0 of all iterations.
+  if (record.iteration == 0 || record.iteration >= kMostIterations) return;
   for (int i = 0; i < record.count; ++i) {
     const CollectiveKindState& kind = KindOf(record.kind[i]);
     if (kind.peer() >= 0 || kind.id() == 0) continue;
-    if (marks_.size() == kMarks) marks_.pop_front();
-    marks_.push_back({communicator.hash(), kind.id(), record.sequence[i], record.iteration});
+    if (std::exchange(marked_[communicator.hash()], record.iteration) == record.iteration) return;
+    const Mark mark(communicator.hash(), kind.id(), record.sequence[i]);
+    if (!marks_.try_emplace(mark, record.iteration).second) return;
+    mark_order_.push_back(mark);
+    if (mark_order_.size() <= kMarks) return;
+    marks_.erase(mark_order_.front());
+    mark_order_.pop_front();
     return;
   }
 }
 
 std::optional<std::pair<uint64_t, uint64_t>> ProcessCollectives::SameIteration(
     const ProcessCollectives& other) const {
-  for (const Mark& mark : marks_) {
-    if (!other.calls_.contains(mark.communicator)) continue;
-    for (const Mark& of_other : other.marks_) {
-      if (std::tie(mark.communicator, mark.kind, mark.sequence) ==
-          std::tie(of_other.communicator, of_other.kind, of_other.sequence)) {
-        return std::pair(mark.iteration, of_other.iteration);
-      }
-    }
+  for (auto mark = mark_order_.rbegin(); mark != mark_order_.rend(); ++mark) {
+    const auto found = other.marks_.find(*mark);
+    if (found != other.marks_.end()) return std::pair(marks_.at(*mark), found->second);
   }
   return std::nullopt;
 }

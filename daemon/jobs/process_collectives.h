@@ -15,8 +15,8 @@
 //
 // Numbers are those of the library. Bytes come from another program: any values.
 //
-// Threading: one thread at a time. Memory: at most kMostPending iterations and kMostOperations
-// operations, whatever comes.
+// Threading: one thread at a time. Memory: at most kMostPending iterations, kMostOperations
+// operations and kMarks marks, whatever comes.
 #ifndef DAEMON_JOBS_PROCESS_COLLECTIVES_H_
 #define DAEMON_JOBS_PROCESS_COLLECTIVES_H_
 
@@ -25,9 +25,11 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "daemon/jobs/state.pb.h"
 #include "daemon/ranks/iteration_join.h"
 #include "daemon/ranks/stuck.h"
@@ -45,6 +47,8 @@ class ProcessCollectives {
   static constexpr int64_t kPatience = 64;  // readings, which are 1 to 10 ms apart
   static constexpr size_t kMostPending = 4096;
   static constexpr size_t kMostOperations = 1 << 18;
+  // What SameIteration() remembers: 64 iterations of 16 communicators, as long as a resumed process
+  // is compared (ResumeAligner::kMaxIterations).
   static constexpr size_t kMarks = 1024;
 
   // False: it contradicts an earlier one, or there are too many.
@@ -68,7 +72,7 @@ class ProcessCollectives {
   int64_t operations() const { return operations_; }
   // An iteration of this process, and the same one of `other`, by the library's numbers of each:
   // the ranks of a communicator number its collectives alike. Nothing: none of the last kMarks of
-  // both is the same.
+  // both is the same. At most kMarks lookups.
   std::optional<std::pair<uint64_t, uint64_t>> SameIteration(const ProcessCollectives& other) const;
   // Without one there is nothing to join.
   bool has_communicators() const { return !state_.communicators().empty(); }
@@ -85,13 +89,8 @@ class ProcessCollectives {
     std::optional<ranks::RankIteration> iteration;
     int64_t over_at = 0;  // the reading that saw its end
   };
-  // The first collective of a communicator in an iteration.
-  struct Mark {
-    uint64_t communicator;  // hash
-    uint32_t kind;          // in the job
-    uint32_t sequence;
-    uint64_t iteration;
-  };
+  // A collective: hash of the communicator, kind in the job, and number.
+  using Mark = std::tuple<uint64_t, uint32_t, uint32_t>;
   void AddArrivals(const abi::ArrivalsRecord& record, const CommunicatorState& communicator);
   void AddMark(const abi::ArrivalsRecord& record, const CommunicatorState& communicator);
   void AddTimes(const abi::CollectiveRecord& record, const CommunicatorState& communicator);
@@ -104,7 +103,10 @@ class ProcessCollectives {
   CollectivesState state_;                                    // without calls
   std::map<uint64_t, ranks::RankCalls::Communicator> calls_;  // by the communicator's hash
   std::map<uint64_t, Pending> pending_;                       // by the number of the iteration
-  std::deque<Mark> marks_;
+  // Iterations of the first collective of each communicator in the last iterations, oldest first.
+  absl::flat_hash_map<Mark, uint64_t> marks_;
+  std::deque<Mark> mark_order_;
+  std::map<uint64_t, uint64_t> marked_;  // by the communicator's hash, its last one
   size_t pending_operations_ = 0;
   uint64_t next_ = 0;  // after the last iteration that is over
   int64_t readings_ = 0;

@@ -162,6 +162,11 @@ TEST_F(ProcessCollectivesTest, AnotherRankRanTheSameCollectivesInOneOfItsIterati
     record.arrivals.sequence[0] = sequence;
     EXPECT_TRUE(other.OnRecord(record));
   };
+  Call(0, {198});  // iterations before the first boundary
+  Call(0, {199});
+  call(0, 9, 199);
+  EXPECT_EQ(collectives_.SameIteration(other), std::nullopt);
+  call(UINT64_MAX, 9, 201);  // a damaged record
   Call(20, {200, 201});
   Call(21, {202, 203});
   call(3, 8, 202);  // another function has numbers of its own

@@ -247,23 +247,22 @@ class FakeProcess {
   std::map<std::pair<int64_t, uint16_t>, int> kernel_measurements;  // by length, configuration
   std::vector<Truth> truth;
   std::vector<uint64_t> measured_iterations;
-  // Of its gradients, which Iterate() sums up over the ranks of SayCommunicator(); nothing: it does
-  // not.
+  // Iterate() sums gradients up over the ranks of SayCommunicator(); this is the number of the next
+  // such collective.
   std::optional<uint32_t> next_reduction;
 
  private:
+  // The library records it from the start on, and says 0 of the iteration until it has a rule.
   void Reduce() {
-    if (level_ >= abi::Level::kMark) {
-      abi::DataRecord record = {};
-      record.arrivals = {.type = static_cast<uint16_t>(abi::DataType::kArrivals),
-                         .communicator = 1,
-                         .count = 1,
-                         .base_ns = api_ns_,
-                         .iteration = matcher_.iteration()};
-      record.arrivals.sequence[0] = *next_reduction;
-      record.arrivals.kind[0] = 1;
-      job_->OnCollectives(id_, record);
-    }
+    abi::DataRecord record = {};
+    record.arrivals = {.type = static_cast<uint16_t>(abi::DataType::kArrivals),
+                       .communicator = 1,
+                       .count = 1,
+                       .base_ns = api_ns_,
+                       .iteration = level_ >= abi::Level::kMark ? matcher_.iteration() : 0};
+    record.arrivals.sequence[0] = *next_reduction;
+    record.arrivals.kind[0] = 1;
+    if (!deaf) job_->OnCollectives(id_, record);
     ++*next_reduction;
   }
   void SayFeature(abi::Feature feature, abi::FeatureState state, const std::string& message,
