@@ -111,7 +111,9 @@ bool Job::CheckStandstill(int64_t monotonic_ns) {
     to.calls.rank = rank;
     to.calls.communicators = process->collectives.calls();
     if (process->alive()) continue;
-    to.end = process->row.lost ? "was killed or crashed" : "has ended";
+    to.calls.ended = true;
+    to.lost = process->row.lost;
+    to.end = to.lost ? "was killed or crashed" : "has ended";
   }
   const bool real = ClockKindOf(processes_) == v1::CLOCK_KIND_REAL;
   return standstill_.Check(monotonic_ns, progress, ranks, real);

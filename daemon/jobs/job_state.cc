@@ -83,6 +83,7 @@ void Job::TakeRows(WriteBatch& batch) {
   if (changes_.unsaved(StatePart::kRanks)) {
     RankObservationState ranks = observation_.Save();
     *ranks.mutable_diagnosis() = diagnosis_.Save();
+    if (standstill_.found()) *ranks.mutable_verdicts()->mutable_standstill() = *standstill_.found();
     add_part(kRanksPart, ranks.SerializeAsString());
   }
   changes_.SetSaved();
@@ -147,6 +148,7 @@ absl::Status Job::Restore(const std::vector<StateRow>& states,
       if (!ranks.ParseFromString(row.bytes)) return refuse(row.part, "damaged");
       observation_.Load(ranks);
       diagnosis_.Load(ranks.diagnosis());
+      if (ranks.verdicts().has_standstill()) standstill_.Load(ranks.verdicts().standstill());
     }
   }
   const absl::Status status = engines_.Load(states, state.engines());

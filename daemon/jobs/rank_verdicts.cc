@@ -30,7 +30,7 @@ std::string DoubtOf(ranks::Doubt doubt) {
 }
 
 ranks::Doubt DoubtFrom(const std::string& message) {
-  for (int i = 0; i <= static_cast<int>(ranks::Doubt::kNoBaseline); ++i) {
+  for (int i = 0; i <= static_cast<int>(ranks::Doubt::kMostAreSlow); ++i) {
     const auto doubt = static_cast<ranks::Doubt>(i);
     if (DoubtOf(doubt) == message) return doubt;
   }

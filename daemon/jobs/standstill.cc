@@ -44,7 +44,7 @@ v1::Standstill Describe(const ranks::Stuck& stuck, const std::vector<Standstill:
       }
     }
   }
-  absl::StrAppend(&text, "; nothing has moved for ", stands_ns / 1'000'000'000, " s");
+  absl::StrAppend(&text, "; nothing has moved for ", stands_ns / 1'000'000'000, " s or longer");
   if (clock_is_real && stuck.since_ns > 0 && !stuck.awaited.empty()) {
     absl::StrAppend(&text, " (the last call of ", Ranks(stuck.awaited), " was at ",
                     At(stuck.since_ns), ")");
@@ -53,11 +53,13 @@ v1::Standstill Describe(const ranks::Stuck& stuck, const std::vector<Standstill:
   return to;
 }
 
-// A rank that ended inside of a collective has called all that the others have.
+// A rank that was killed inside of a collective has called all that the others have. One that ended
+// in order was in none.
 std::optional<ranks::Stuck> Ended(const std::vector<Standstill::Rank>& ranks) {
   ranks::Stuck stuck;
   for (const Standstill::Rank& rank : ranks) {
-    (rank.end.empty() ? stuck.waiting : stuck.awaited).push_back(rank.calls.rank);
+    if (rank.lost) stuck.awaited.push_back(rank.calls.rank);
+    if (!rank.calls.ended) stuck.waiting.push_back(rank.calls.rank);
   }
   if (stuck.awaited.empty() || stuck.waiting.empty()) return std::nullopt;
   return stuck;
@@ -67,13 +69,13 @@ std::string EndedInWords(const ranks::Stuck& stuck, const std::vector<Standstill
                          int64_t stands_ns) {
   std::string text;
   for (const Standstill::Rank& rank : ranks) {
-    if (rank.end.empty()) continue;
+    if (!rank.lost) continue;
     absl::StrAppend(&text, text.empty() ? "" : "; ", "rank ", rank.calls.rank, " ", rank.end);
   }
   return absl::StrCat(text, ", and ", Ranks(stuck.waiting),
                       stuck.waiting.size() > 1 ? " wait" : " waits",
                       " in collectives that it has called, too; nothing has moved for ",
-                      stands_ns / 1'000'000'000, " s");
+                      stands_ns / 1'000'000'000, " s or longer");
 }
 
 }  // namespace

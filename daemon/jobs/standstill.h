@@ -21,7 +21,8 @@ class Standstill {
  public:
   struct Rank {
     ranks::RankCalls calls;
-    std::string end;  // "was killed by signal 9"; empty: it runs
+    std::string end;    // "was killed or crashed"; empty: it runs
+    bool lost = false;  // it was killed or crashed
   };
 
   // True when the finding changed. `progress`: a number that changes with each iteration and each
@@ -30,6 +31,8 @@ class Standstill {
              bool clock_is_real);
 
   const std::optional<v1::Standstill>& found() const { return found_; }
+  // What was found before the daemon was started; it holds until Check() sees progress.
+  void Load(const v1::Standstill& found) { found_ = found; }
 
   // As long as this without progress is no standstill; longer where iterations take longer.
   static constexpr int64_t kLeastPatienceNs = 10'000'000'000;

@@ -17,6 +17,8 @@ Standstill::Rank Rank(int32_t rank, int64_t number, const std::string& end = "")
   to.calls.rank = rank;
   to.calls.communicators[1] = {.rank = rank, .calls = {{{"AllReduce"}, {number, 1'000 * kTickNs}}}};
   to.end = end;
+  to.calls.ended = !end.empty();
+  to.lost = end == "was killed or crashed";
   return to;
 }
 
@@ -61,6 +63,21 @@ TEST(Standstill, ADeadRankIsNamedWhetherItCameOrNot) {
                 AllOf(HasSubstr("rank 1 was killed or crashed"), HasSubstr("ranks 0, 2 wait")));
     EXPECT_THAT(standstill.found()->awaited(), testing::ElementsAre(1));
   }
+}
+
+// After the last iteration one rank saves what was learned.
+TEST(Standstill, ARankThatEndedInOrderWaitsForNobodyAndNobodyForIt) {
+  for (const int64_t calls : {7, 8}) {
+    Standstill standstill;
+    const std::vector<Standstill::Rank> ranks = {Rank(0, 7), Rank(1, calls, "has ended")};
+    standstill.Check(kTickNs, 1, ranks, true);
+    EXPECT_FALSE(standstill.Check(100 * kTickNs, 1, ranks, true)) << calls;
+  }
+  Standstill standstill;
+  const std::vector<Standstill::Rank> ranks = {Rank(0, 7), Rank(1, 6, "has ended")};
+  standstill.Check(kTickNs, 1, ranks, true);
+  ASSERT_TRUE(standstill.Check(100 * kTickNs, 1, ranks, true));
+  EXPECT_THAT(standstill.found()->message(), HasSubstr("rank 0 waits for rank 1"));
 }
 
 TEST(Standstill, RanksThatPauseTogetherWaitForNobody) {

@@ -170,8 +170,9 @@ void RankMonitor::Impl::Close(RankVerdict& verdict, const Tested& tested, int64_
   verdict.episodes.back().last = last;
 }
 
-// Stages are compared with the median of the others. Most of them cannot be slower than that: where
-// they are, something else has changed, as in a pipeline that waits for its hosts.
+// Stages are compared with the median of the others, or with their own past. Where most of them
+// became slower, something that they share may have changed, as in a pipeline whose iterations are
+// counted otherwise than before: none is named, and none is called even.
 bool RankMonitor::Impl::MostStagesAreSlow() const {
   int64_t stages = 0, slow = 0;
   for (const auto& [rank, tested] : learned_.tests) {
@@ -269,6 +270,8 @@ Course RankMonitor::Impl::CourseOf(const RankVerdict& verdict) const {
   const Tested& tested = learned_.tests.at(verdict.rank);
   if (tested.test.slow() && tested.named) return Course::kSlow;
   if (!verdict.episodes.empty()) return Course::kWasSlow;
+  // It stands out, and it is not known whether that matters, or whether it is this rank.
+  if (tested.test.slow()) return Course::kUnknown;
   return tested.scores >= kEnoughScores ? Course::kEven : Course::kUnknown;
 }
 
@@ -280,7 +283,11 @@ Doubt RankMonitor::Impl::DoubtOf(const RankVerdict& verdict) const {
   if (!(verdict.duration_ns > 0)) return Doubt::kNoDurations;
   if (learned_.tests.at(verdict.rank).missed * 2 > verdict.iterations)
     return Doubt::kRecordsMissing;
-  return learned_.evidence.HasPeers(verdict.rank) ? Doubt::kTooFew : Doubt::kUnlike;
+  const bool has_peers = learned_.evidence.HasPeers(verdict.rank);
+  if (!has_peers && learned_.tests.at(verdict.rank).test.slow() && MostStagesAreSlow()) {
+    return Doubt::kMostAreSlow;
+  }
+  return has_peers ? Doubt::kTooFew : Doubt::kUnlike;
 }
 
 bool RankMonitor::Impl::wants_every_iteration() const {

@@ -56,6 +56,7 @@ int64_t LastCallNs(const RankCalls& rank) {
 std::optional<Stuck> FindStuck(const std::vector<RankCalls>& ranks) {
   std::vector<Edge> edges;
   for (const RankCalls& waiter : ranks) {
+    if (waiter.ended) continue;
     for (const RankCalls& other : ranks) {
       if (waiter.rank != other.rank) AddEdges(waiter, other, &edges);
     }

@@ -30,7 +30,8 @@ struct LastCall {
 using LastCalls = std::map<CallKey, LastCall>;
 
 struct RankCalls {
-  int32_t rank = 0;  // in the job
+  int32_t rank = 0;    // in the job
+  bool ended = false;  // it waits for nobody
   // By the hash of the communicator: the rank within it, and its calls.
   struct Communicator {
     int32_t rank = 0;

@@ -24,6 +24,8 @@ std::string_view DoubtText(Doubt doubt) {
       return "the lengths of the ranks' iterations are not known";
     case Doubt::kNoBaseline:
       return "no earlier iteration shows the difference";
+    case Doubt::kMostAreSlow:
+      return "most stages of the pipeline became slower, so it may be something that they share";
   }
   return "";
 }

@@ -29,6 +29,7 @@ enum class Doubt : uint8_t {
   kRecordsMissing,  // most collectives of the rank have no match on another rank
   kNoLengths,       // the ranks' lengths are not known
   kNoBaseline,      // no earlier iteration shows the difference
+  kMostAreSlow,     // most stages of a pipeline became slower
 };
 // "too few iterations were observed so far": follows "not known, because".
 std::string_view DoubtText(Doubt doubt);
