@@ -64,17 +64,25 @@ void RuleMonitor::OnTime(const int64_t (&length)[2], uint64_t gpu_duration_ns) {
   }
 }
 
-std::optional<std::string> RuleMonitor::Check(uint64_t now_ns) {
+size_t RuleMonitor::CountOtherMicroBatches() const {
+  return static_cast<size_t>(
+      std::count(other_micro_batches_.begin(), other_micro_batches_.end(), true));
+}
+
+bool RuleMonitor::may_have_micro_batches() const {
+  return steps_ < kWindow || CountOtherMicroBatches() * 2 <= kWindow;
+}
+
+std::optional<std::string> RuleMonitor::Check(uint64_t now_ns, bool micro_batches_elsewhere) {
   if (std::exchange(checked_, seen_) != seen_) quiet_since_ns_ = now_ns;
   if (steps_ < kWindow) return std::nullopt;
-  const auto count = [](const std::array<bool, kWindow>& window) {
-    return static_cast<size_t>(std::count(window.begin(), window.end(), true));
-  };
-  if (const size_t n = count(other_micro_batches_); n * 2 > kWindow) {
-    return absl::StrCat(n, " of the last ", kWindow, " iterations did not have ", micro_batches_,
+  if (!micro_batches_elsewhere && !may_have_micro_batches()) {
+    return absl::StrCat(CountOtherMicroBatches(), " of the last ", kWindow,
+                        " iterations did not have ", micro_batches_,
                         " micro-batches: the training loop has changed");
   }
-  if (const size_t n = count(lengths_missing_); n * 2 > kWindow) {
+  const auto n = std::count(lengths_missing_.begin(), lengths_missing_.end(), true);
+  if (static_cast<size_t>(n) * 2 > kWindow) {
     return absl::StrCat("the length of ", n, " of the last ", kWindow,
                         " iterations could not be read: what told it is gone");
   }

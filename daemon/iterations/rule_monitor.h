@@ -52,9 +52,13 @@ class RuleMonitor {
   // GPU time, by its own stamps, of an iteration that no measurement disturbed; in any order.
   void OnTime(const int64_t (&length)[2], uint64_t gpu_duration_ns);
 
-  // `now_ns`: of a monotonic clock; 0: the time without events is not judged. Returns nothing while
-  // the rule fits.
-  std::optional<std::string> Check(uint64_t now_ns);
+  // Most of the last iterations have the learned micro-batches, or there were too few to tell.
+  bool may_have_micro_batches() const;
+
+  // `now_ns`: of a monotonic clock; 0: the time without events is not judged.
+  // `micro_batches_elsewhere`: another process of the job may have the learned micro-batches, so
+  // that other ones here are no change. Returns nothing while the rule fits.
+  std::optional<std::string> Check(uint64_t now_ns, bool micro_batches_elsewhere = false);
 
   static constexpr size_t kMaxLengths = 4096;
 
@@ -68,6 +72,7 @@ class RuleMonitor {
     double log_ns = 0;  // mean
   };
 
+  size_t CountOtherMicroBatches() const;
   std::optional<std::string> CheckTimes() const;
 
   uint32_t micro_batches_;

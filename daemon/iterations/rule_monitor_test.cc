@@ -80,6 +80,22 @@ TEST_F(RuleMonitorTest, OtherMicroBatches) {
   EXPECT_NE(Why().find("micro-batches"), std::string::npos) << Why();
 }
 
+// As in a stage of a pipeline of which the rule counts fewer micro-batches than of the last stage.
+TEST_F(RuleMonitorTest, OtherMicroBatchesAreNoChangeWhileAnotherProcessHasThose) {
+  RuleMonitor last(8, 1), first(8, 1);
+  const auto run = [&](uint32_t of_last, uint32_t of_first) {
+    for (uint64_t i = 0; i < 100; ++i) {
+      last.OnStep({.iteration = i, .valid = 1, .micro_batches = of_last});
+      first.OnStep({.iteration = i, .valid = 1, .micro_batches = of_first});
+    }
+    return first.Check(0, last.may_have_micro_batches()).value_or("");
+  };
+  EXPECT_TRUE(first.may_have_micro_batches()) << "before its first iterations";
+  EXPECT_EQ(run(8, 5), "");
+  EXPECT_FALSE(first.may_have_micro_batches());
+  EXPECT_NE(run(4, 1).find("did not have 8 micro-batches"), std::string::npos);
+}
+
 TEST_F(RuleMonitorTest, MicroBatchesThatChangeAllTheTimeAreToldByTheFramework) {
   RuleMonitor told(1, 1, /*told=*/true);
   const auto run = [&](const std::vector<uint32_t>& micro_batches) {

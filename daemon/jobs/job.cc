@@ -337,14 +337,21 @@ void Job::Advance() {
 
 void Job::CheckRules(int64_t monotonic_ns) {
   CheckRanks(monotonic_ns);
+  const auto judged = [](const Process& process) {
+    return process.alive() && process.monitor && process.state.stands_down_for().empty();
+  };
+  // A rule that fits most stages of a pipeline counts other micro-batches in the others, from the
+  // start.
+  const bool has_micro_batches = std::any_of(processes_.begin(), processes_.end(), [&](auto& of) {
+    return judged(*of.second) && of.second->monitor->may_have_micro_batches();
+  });
   for (auto& [id, process] : processes_) {
-    if (!process->alive() || !process->monitor || !process->state.stands_down_for().empty())
-      continue;
+    if (!judged(*process)) continue;
     // Pauses on a clock of the program's own are not those of ours.
     const bool foreign =
         process->state.clock_kind() == static_cast<uint32_t>(abi::ClockKind::kForeign);
-    const std::optional<std::string> why =
-        process->monitor->Check(foreign ? 0 : static_cast<uint64_t>(monotonic_ns));
+    const std::optional<std::string> why = process->monitor->Check(
+        foreign ? 0 : static_cast<uint64_t>(monotonic_ns), has_micro_batches);
     if (why) return Relearn(*why);
   }
 }

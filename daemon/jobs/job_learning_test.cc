@@ -195,6 +195,32 @@ TEST_F(PipelineTest, TheRuleFitsAllStagesWhenTheDaemonIsRestarted) {
   ExpectTruth();
 }
 
+// The first stage learns no rule for a long time, and that of the last one counts two of its four
+// micro-batches.
+TEST(Job, ARuleThatNeverFittedAllStagesIsNotLearnedAgain) {
+  const auto stage = [](int layers, int ahead) {
+    return iterations::MakeSyntheticStream({.iterations = 200,
+                                            .layers = layers,
+                                            .recurrent = false,
+                                            .micro_batches = 4,
+                                            .ahead = ahead,
+                                            .middle_stage = true});
+  };
+  const iterations::SyntheticStream of_first = stage(2, 2), of_last = stage(1, 0);
+  Job job(Row(), {});
+  FakeProcess first(5), last(6);
+  ConnectTwo(job, first, last);
+  for (size_t i = 0; i < 150; ++i) {
+    first.Iterate(of_first, i);
+    last.Iterate(of_last, i);
+    job.CheckRules(static_cast<int64_t>(i + 1) * 1'000'000'000);
+  }
+  const v1::Job described = job.Describe(true);
+  EXPECT_EQ(described.rule().message().find("learned again"), std::string::npos)
+      << described.rule().message();
+  EXPECT_GE(described.iterations(), 149);
+}
+
 // No rule finds iterations in the calls of a process that does not train.
 TEST(Job, ARuleIsTakenThoughItFitsNotAllProcesses) {
   Job job(Row(), {});
