@@ -110,7 +110,7 @@ WAIT       of it, in collectives before the last rank came. Where collectives ru
 LAST       share of the collectives in which this rank came last
 VERDICT    even; slow: its own work takes longer than the other ranks' at equal lengths, by more
            than its noise; was slow; slow in turn: it and others, one after the other
-Needs NCCL 2.27 or later, and the program under `seqpoint run`.)";
+Needs NCCL 2.27 or later (or gloo, which tells less), and the program under `seqpoint run`.)";
 inline constexpr const char* kIterationsHelp = R"(
 TIME      "-": unknown
 LEVEL     what the library listened to: learn, mark, trace, counters

@@ -115,7 +115,9 @@ bool RankDiagnosis::WantsWindow(int64_t newest, const ranks::Verdicts& verdicts)
     if (count(during) >= kMostOfEpisode) continue;
     const bool known = KnowsReason(rank.rank, episode.first);
     const bool few = count(telling) < kCostWindows;
-    if (few && !known) return true;
+    const auto asked = std::count_if(asked_.begin(), asked_.end(),
+                                     [&](int64_t number) { return number >= episode.first; });
+    if (few && !known && asked < kMostAtOnce) return true;
     const double spread = known ? kCostSpread : kSpread;
     if ((few || !known) && IsDue(newest, episode.first, spread)) return true;
   }
@@ -153,6 +155,7 @@ bool RankDiagnosis::Ask(int64_t newest, const std::set<int32_t>& ranks,
   const int64_t earliest = newest + Lead();
   latest_ = (earliest + kPeriod - 1) / kPeriod * kPeriod;
   windows_.Want(latest_, ranks);
+  asked_.push_back(latest_);
   ++taken_;
   return true;
 }

@@ -28,6 +28,8 @@ class RankDiagnosis {
  public:
   // Windows of all ranks in a run. Each stops all ranks for some milliseconds.
   static constexpr int kMostWindows = 32;
+  // One after the other in an episode, while its reason is not known: a later one needs some, too.
+  static constexpr int kMostAtOnce = kMostWindows / 2;
   // Windows for a reason, as soon as possible: with three, one that something else disturbed is
   // outvoted.
   static constexpr int kReasonWindows = 3;
@@ -66,7 +68,8 @@ class RankDiagnosis {
   CoordinatedWindows windows_;
   std::map<EpisodeKey, SlowReasonState> reasons_;
   int taken_ = 0;
-  int64_t latest_ = -1;  // iteration that was wanted
+  int64_t latest_ = -1;         // iteration that was wanted
+  std::vector<int64_t> asked_;  // iterations of windows, since the daemon was started
   int64_t checked_ns_ = 0, checked_newest_ = -1;
   double iterations_per_s_ = 0;
 };

@@ -18,7 +18,8 @@ namespace seqpoint::jobs {
 
 class ResumeAlignment {
  public:
-  static constexpr size_t kMostWithoutLog = 4096;  // iterations
+  // Iterations; the log comes with the next commit, which a full ring may delay.
+  static constexpr size_t kMostWithoutLog = 4096;
 
   // `dimensions` of a length, here and below; 0: lengths are not known.
   void Add(const FinishedIteration& iteration, int dimensions);
