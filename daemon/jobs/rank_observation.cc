@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "daemon/jobs/rank_verdicts.h"
+#include "injection/abi/names.h"
 
 namespace seqpoint::jobs {
 uint32_t RankObservation::KindId(const std::string& text, uint64_t elements) {
@@ -16,8 +17,8 @@ uint32_t RankObservation::KindId(const std::string& text, uint64_t elements) {
 
 void RankObservation::AddKind(const std::string& text, uint64_t elements, uint32_t id) {
   kinds_[{text, elements}] = id;
-  const auto number = static_cast<uint32_t>(functions_.size());
-  monitor_.SetKind(id, functions_.emplace(text, number).first->second, elements);
+  // What the monitor has learned of a function is saved under this number.
+  monitor_.SetKind(id, abi::NameHash(text.data(), text.size()), elements);
 }
 
 void RankObservation::AddMember(uint64_t communicator, int32_t rank_in_communicator, int32_t rank,

@@ -52,7 +52,6 @@ class RankObservation {
   ranks::RankMonitor monitor_;
   std::set<int32_t> ranks_;
   std::map<std::pair<std::string, uint64_t>, uint32_t> kinds_;
-  std::map<std::string, uint32_t> functions_;  // numbers of the texts
   void TellSize(uint64_t communicator, const CommunicatorMembers& members);
   absl::flat_hash_map<uint64_t, CommunicatorMembers> members_;  // by communicator
 };

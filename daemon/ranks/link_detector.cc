@@ -15,12 +15,18 @@ constexpr int64_t kForget = 1024;
 // StragglerDetector tolerates 1 % of excess times weight: 3 % here.
 constexpr double kLinkWeight = 1.0 / 3;
 
-// Kinds of a link that have baselines beside the curve.
-constexpr size_t kMostOfLink = 256;
-
-Lengths LengthsOf(const KindSize& size) {
+Lengths LengthsOf(uint64_t elements) {
   constexpr uint64_t kMost = uint64_t{1} << 62;
-  return {static_cast<int64_t>(std::min(size.elements, kMost)), 0};
+  return {static_cast<int64_t>(std::min(elements, kMost)), 0};
+}
+
+// Leaves the `most` that came most often.
+template <typename Values, typename CountOf>
+void Trim(Values& values, size_t most, CountOf count_of) {
+  while (values.size() > most)
+    values.erase(std::min_element(values.begin(), values.end(), [&](const auto& a, const auto& b) {
+      return count_of(a.second) < count_of(b.second);
+    }));
 }
 
 double EachNs(const TransferPart& part) {
@@ -68,6 +74,8 @@ bool LinkDetector::Add(const JoinedIteration& iteration, const KindSizes& sizes,
   MakeRoom(iteration.number, verdicts);
   bool changed = false;
   for (const auto& [link, of_link] : parts) {
+    // Others have to be forgotten before.
+    if (links_.size() >= kMostLinks && !links_.contains(link)) continue;
     State& state = links_[link];
     state.seen = iteration.number;
     const Evidence evidence = Compare(state, of_link, sizes);
@@ -84,8 +92,7 @@ bool LinkDetector::Add(const JoinedIteration& iteration, const KindSizes& sizes,
   return changed;
 }
 
-// The time of one transfer; 0: not known. A curve that knows less of a size than one transfer of
-// it would tell does not know it.
+// The time of one transfer; 0: not known.
 double LinkDetector::ExpectNs(const State& state, uint32_t kind, const KindSizes& sizes) {
   const auto baseline = state.kinds.find(kind);
   if (baseline != state.kinds.end() && baseline->second.count >= kBaseline)
@@ -93,10 +100,38 @@ double LinkDetector::ExpectNs(const State& state, uint32_t kind, const KindSizes
   const auto size = sizes.find(kind);
   if (size == sizes.end()) return 0;
   const auto curve = state.functions.find(size->second.function);
-  if (curve == state.functions.end() || curve->second.count() < kBaseline) return 0;
-  const LengthTerms terms = TermsOf(LengthsOf(size->second));
-  const double expected_ns = curve->second.Expect(terms);
-  return curve->second.Variance(terms) < expected_ns * expected_ns ? expected_ns : 0;
+  return curve == state.functions.end() ? 0 : curve->second.ExpectNs(size->second.elements);
+}
+
+// A curve that knows less of a size than one transfer of it would tell does not know it.
+double LinkDetector::Curve::ExpectNs(uint64_t elements) const {
+  if (model.count() < kBaseline || elements < smallest || elements > largest) return 0;
+  const LengthTerms terms = TermsOf(LengthsOf(elements));
+  const double expected_ns = model.Expect(terms);
+  return model.Variance(terms) < expected_ns * expected_ns ? expected_ns : 0;
+}
+
+bool LinkDetector::Curve::Learn(uint64_t elements, double ns) {
+  WorkSums sums;
+  sums.Add(LengthsOf(elements), ns);
+  const auto learn = [&](WorkModel& to, uint64_t& least, uint64_t& most) {
+    least = to.count() > 0 ? std::min(least, elements) : elements;
+    most = to.count() > 0 ? std::max(most, elements) : elements;
+    to.Learn(sums);
+  };
+  const bool outside = elements < smallest || elements > largest;
+  if (model.count() < kBaseline || !outside)
+    learn(model, smallest, largest);
+  else
+    ++beyond;
+  if (beyond > 0) learn(next, next_smallest, next_largest);
+  if (beyond < kBaseline) return false;
+  model = next;
+  smallest = next_smallest;
+  largest = next_largest;
+  next = {};
+  beyond = 0;
+  return true;
 }
 
 // How much longer the transfers took than expected.
@@ -115,16 +150,16 @@ Evidence LinkDetector::Compare(State& state, const Parts& parts, const KindSizes
   return evidence;
 }
 
-void LinkDetector::Learn(State& state, const Parts& parts, const KindSizes& sizes) {
+void LinkDetector::Learn(State& state, const Parts& parts, const KindSizes& sizes) const {
+  const size_t most_functions = std::min(kMostFunctions, most_of_link_);
   for (const TransferPart* part : parts) {
     const auto size = sizes.find(part->kind);
-    if (size != sizes.end()) {
-      WorkSums sums;
-      sums.Add(LengthsOf(size->second), EachNs(*part));
-      state.functions[size->second.function].Learn(sums);
+    if (size != sizes.end() && (state.functions.size() < most_functions ||
+                                state.functions.contains(size->second.function))) {
+      if (state.functions[size->second.function].Learn(size->second.elements, EachNs(*part)))
+        state.noise = {};  // that was the other curve's
     }
-    const bool room = size == sizes.end() || state.kinds.size() < kMostOfLink;
-    if (room || state.kinds.contains(part->kind))
+    if (state.kinds.size() < most_of_link_ || state.kinds.contains(part->kind))
       state.kinds[part->kind].Add(std::log(EachNs(*part)));
   }
 }
@@ -135,19 +170,29 @@ void LinkDetector::Baseline::Add(double value) {
   mean += std::clamp(value - mean, -limit, limit) / count;
 }
 
-// Links that are not used any more are forgotten, and all where there are too many: communicators
-// may be created again and again.
+// Links that are not used any more are forgotten: communicators may be created again and again.
+// Where there are many links, each one keeps less.
 void LinkDetector::MakeRoom(int64_t number, std::vector<LinkVerdict>& verdicts) {
-  size_t kinds = 0;
-  for (const auto& [link, state] : links_) kinds += state.kinds.size();
   for (auto at = links_.begin(); at != links_.end();) {
-    if (kinds <= kMostKinds && at->second.seen >= number - kForget) {
+    if (at->second.seen >= number - kForget) {
       ++at;
       continue;
     }
     LinkVerdict* const verdict = FindVerdict(at->first, verdicts);
     if (verdict && verdict->last < 0) verdict->last = at->second.seen;
     at = links_.erase(at);
+  }
+  const auto kept = [this] {
+    size_t count = 0;
+    for (const auto& [link, state] : links_) count += state.kinds.size() + state.functions.size();
+    return count;
+  };
+  while (most_of_link_ > 1 && kept() > kMostKinds) {
+    most_of_link_ /= 2;
+    for (auto& [link, state] : links_) {
+      Trim(state.kinds, most_of_link_, [](const Baseline& kind) { return kind.count; });
+      Trim(state.functions, most_of_link_, [](const Curve& curve) { return curve.model.count(); });
+    }
   }
 }
 

@@ -2,12 +2,12 @@
 //
 // Each kind of operations of a link has a baseline, the mean logarithm of its transfer time. Where
 // messages are as long as the batch, most kinds are rare: a curve over the sizes of a function's
-// messages tells their time (WorkModel). The time of all transfers of an iteration over what the
-// baselines say is tested as a rank's excess is (StragglerDetector), with a tolerance of 3 %:
-// transfers share links and memory with others. A link that is slow from the start is its own
-// baseline, and not known.
+// messages tells their time (WorkModel), within the sizes that it has learned. The time of all
+// transfers of an iteration over what the baselines say is tested as a rank's excess is
+// (StragglerDetector), with a tolerance of 3 %: transfers share links and memory with others. A
+// link that is slow from the start is its own baseline, and not known.
 //
-// Threading: one thread. Ownership: values. Memory: at most kMostKinds baselines.
+// Threading: one thread. Ownership: values. Memory: at most kMostKinds baselines and curves.
 #ifndef SEQPOINT_DAEMON_RANKS_LINK_DETECTOR_H_
 #define SEQPOINT_DAEMON_RANKS_LINK_DETECTOR_H_
 
@@ -39,9 +39,9 @@ struct Link {
   }
 };
 
-// What is done in an operation, and with how much.
+// The function of a kind of operations and the size of its messages.
 struct KindSize {
-  uint32_t function = 0;  // with the type of its elements
+  uint64_t function = 0;  // with the type of its elements
   uint64_t elements = 0;
 };
 using KindSizes = std::map<uint32_t, KindSize>;  // by kind
@@ -76,9 +76,26 @@ class LinkDetector {
       archive(count, mean);
     }
   };
+  // Of one function on one link. A curve that is fitted to some sizes says nothing of others, where
+  // NCCL may take another protocol: once enough of those came, a new curve of all sizes that came
+  // with them takes its place.
+  struct Curve {
+    WorkModel model, next;
+    uint64_t smallest = 0, largest = 0;  // elements of what the model learned
+    uint64_t next_smallest = 0, next_largest = 0;
+    double beyond = 0;  // what `next` learned outside of the model's sizes
+
+    // True where a new curve has taken the place.
+    bool Learn(uint64_t elements, double ns);
+    double ExpectNs(uint64_t elements) const;
+    template <typename Archive>
+    void Visit(Archive& archive) {
+      archive(model, next, smallest, largest, next_smallest, next_largest, beyond);
+    }
+  };
   struct State {
     std::map<uint32_t, Baseline> kinds;
-    std::map<uint32_t, WorkModel> functions;
+    std::map<uint64_t, Curve> functions;
     NoiseEstimate noise;
     StragglerDetector test;
     int64_t seen = 0;  // last iteration with a transfer
@@ -91,10 +108,18 @@ class LinkDetector {
   using Parts = std::vector<const TransferPart*>;
   static double ExpectNs(const State& state, uint32_t kind, const KindSizes& sizes);
   static Evidence Compare(State& state, const Parts& parts, const KindSizes& sizes);
-  static void Learn(State& state, const Parts& parts, const KindSizes& sizes);
+  void Learn(State& state, const Parts& parts, const KindSizes& sizes) const;
   void MakeRoom(int64_t number, std::vector<LinkVerdict>& verdicts);
 
+  // Kinds of a link that have baselines, in models of fixed sizes one for each bucket or layer.
+  // There are fewer where there are many links.
+  static constexpr size_t kMostOfLink = 256;
+  // Functions of a link that have curves: the five collectives, sends, and few types of elements.
+  static constexpr size_t kMostFunctions = 16;
+  static constexpr size_t kMostLinks = kMostKinds / 2;  // a baseline and a curve of each
+
   std::map<Link, State> links_;
+  size_t most_of_link_ = kMostOfLink;
 };
 
 }  // namespace seqpoint::ranks

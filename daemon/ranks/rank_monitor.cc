@@ -15,7 +15,7 @@ namespace seqpoint::ranks {
 namespace {
 
 // Of RankMonitorState::learned.
-constexpr int32_t kVersion = 6;
+constexpr int32_t kVersion = 7;
 // From so many scores on, a rank without an alarm is even.
 constexpr int64_t kEnoughScores = 32;
 // Each of the first iterations is wanted until there are enough scores, and while most of what
@@ -343,7 +343,7 @@ void RankMonitor::SetSize(uint64_t communicator, int32_t ranks) {
   impl_->join.SetSize(communicator, ranks);
 }
 
-void RankMonitor::SetKind(uint32_t kind, uint32_t function, uint64_t elements) {
+void RankMonitor::SetKind(uint32_t kind, uint64_t function, uint64_t elements) {
   impl_->sizes[kind] = {function, elements};
 }
 

@@ -51,9 +51,9 @@ class RankMonitor {
   // As IterationJoin. The episode of a rank that is gone is over.
   void SetRanks(std::set<int32_t> ranks);
   void SetSize(uint64_t communicator, int32_t ranks);
-  // Of Collective::kind: the function with the type of its elements, by any number, and how many.
-  // Not saved.
-  void SetKind(uint32_t kind, uint32_t function, uint64_t elements);
+  // A Collective::kind has so many elements. `function` is a number for the operation with the type
+  // of its elements: what is learned is saved under it, the sizes are not.
+  void SetKind(uint32_t kind, uint64_t function, uint64_t elements);
   void Add(RankIteration iteration);
 
   // Until something is known, and while a rank or link is under suspicion.
