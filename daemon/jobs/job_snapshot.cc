@@ -87,6 +87,8 @@ SnapshotData Job::CollectData() const {
         absl::StrCat("rank ", process->row.rank, ": ", feature->message()));
   }
   for (const auto& [rank, next] : ranks_.next_numbers()) data.ranks.push_back(rank);
+  data.started_ranks = ranks_.started();
+  data.next_number = ranks_.LargestNextNumber();
   for (const auto& [rank, process] : processes_.LastOfRanks()) {
     if (engines_.split()) data.collectives[rank] = process->collectives.names();
   }

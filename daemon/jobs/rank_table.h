@@ -6,8 +6,10 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <iterator>
 #include <map>
 #include <set>
+#include <vector>
 
 #include "daemon/base/horizon.h"
 #include "daemon/jobs/state.pb.h"
@@ -29,10 +31,13 @@ class RankTable {
   void SetWorldSize(int64_t world_size) { world_size_ = std::max(world_size_, world_size); }
 
   // That had iterations, of those that started together last; at least one.
-  int64_t working() const {
-    const int64_t ranks = std::count_if(started_.begin(), started_.end(),
-                                        [&](int32_t rank) { return next_.contains(rank); });
-    return std::max<int64_t>(ranks, 1);
+  int64_t working() const { return std::max<int64_t>(std::ssize(started()), 1); }
+  // The same ranks; none where no process is known.
+  std::vector<int32_t> started() const {
+    std::vector<int32_t> ranks;
+    std::copy_if(started_.begin(), started_.end(), std::back_inserter(ranks),
+                 [&](int32_t rank) { return next_.contains(rank); });
+    return ranks;
   }
   int64_t world_size() const { return std::min(std::max(world_size_, working()), kMaxRanks); }
 

@@ -62,6 +62,8 @@ struct SnapshotData {
   std::optional<v1::Rule> rule;  // without its fit
   int dimensions = 0;
   std::vector<int32_t> ranks;                      // that had iterations
+  std::vector<int32_t> started_ranks;              // the same, of those that started together last
+  int64_t next_number = 0;                         // after the largest of all iterations' numbers
   std::map<int32_t, int64_t> iterations_per_rank;  // that have finished, over all incarnations
   int64_t late = 0;                                // of their iterations, for their steps
   LengthUnits units;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <map>
+#include <set>
 #include <utility>
 
 #include "daemon/base/status_macros.h"
@@ -40,14 +41,9 @@ absl::StatusOr<std::vector<ranks::StepOfRanks>> ReadRankSteps(Store& store,
                                                               Cancelled cancelled) {
   const jobs::SnapshotData& job = snapshot.data();
   std::vector<ranks::StepOfRanks> steps;
-  SEQPOINT_ASSIGN_OR_RETURN(const auto stored, store.ReadIterations(job.job_id, kStepsRank, 0, 1));
-  if (stored.empty()) return steps;
-  int64_t all = 0;
-  for (const auto& [rank, iterations] : job.iterations_per_rank) all = std::max(all, iterations);
-  const int64_t end = stored.front().number + all;
-  const int64_t first = std::max(end - kMostSteps, job.engine.closed_iterations());
-  SEQPOINT_ASSIGN_OR_RETURN(const auto rows,
-                            ReadRows(store, job.job_id, kStepsRank, first, first + kMostSteps));
+  const int64_t last = job.next_number - 1;
+  const int64_t first = std::max(last + 1 - kMostSteps, job.engine.closed_iterations());
+  SEQPOINT_ASSIGN_OR_RETURN(const auto rows, ReadRows(store, job.job_id, kStepsRank, first, last));
   std::map<int64_t, ranks::StepOfRanks> by_number;
   UsualTimes usual(snapshot);
   for (const auto& [number, row] : rows) {
@@ -57,19 +53,25 @@ absl::StatusOr<std::vector<ranks::StepOfRanks>> ReadRankSteps(Store& store,
     by_number[number] = {.number = number,
                          .time_ns = ordinary ? static_cast<double>(row.duration_ns) : 0};
   }
+  const std::vector<int32_t>& ranks = job.started_ranks.empty() ? job.ranks : job.started_ranks;
+  const std::set<int32_t> started(ranks.begin(), ranks.end());
   for (const int32_t rank : job.ranks) {
     SEQPOINT_RETURN_IF_ERROR(CheckAsked(cancelled));
-    SEQPOINT_ASSIGN_OR_RETURN(const auto of_rank,
-                              ReadRows(store, job.job_id, rank, first, first + kMostSteps));
+    SEQPOINT_ASSIGN_OR_RETURN(const auto of_rank, ReadRows(store, job.job_id, rank, first, last));
     for (const auto& [number, row] : of_rank) {
       const auto step = by_number.find(number);
-      if (step == by_number.end() || (row.flags & kIterationConcurrent) != 0) continue;
+      if (step == by_number.end()) continue;
+      if (!started.contains(rank)) {
+        by_number.erase(step);  // a step of another start, with other ranks
+        continue;
+      }
+      if ((row.flags & kIterationConcurrent) != 0) continue;
       const double expected_ns = usual.Of(row);
       if (expected_ns > 0) step->second.expected_ns.push_back(expected_ns);
     }
   }
   for (auto& [number, step] : by_number) {
-    if (step.expected_ns.size() == job.ranks.size()) steps.push_back(std::move(step));
+    if (step.expected_ns.size() == started.size()) steps.push_back(std::move(step));
   }
   return steps;
 }

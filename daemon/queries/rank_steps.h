@@ -15,8 +15,8 @@
 
 namespace seqpoint::queries {
 
-// The newest ones, at most 8,192, that all ranks reported, with their lengths where iterations have
-// any. In order.
+// The newest ones, at most 8,192, that exactly the ranks of the last start reported, with their
+// lengths where iterations have any. In order.
 absl::StatusOr<std::vector<ranks::StepOfRanks>> ReadRankSteps(Store& store,
                                                               const jobs::Snapshot& snapshot,
                                                               Cancelled cancelled);
