@@ -47,8 +47,8 @@ class ProcessCollectives {
   static constexpr int64_t kPatience = 64;  // readings, which are 1 to 10 ms apart
   static constexpr size_t kMostPending = 4096;
   static constexpr size_t kMostOperations = 1 << 18;
-  // What SameIteration() remembers: 64 iterations of 16 communicators, as long as a resumed process
-  // is compared (ResumeAligner::kMaxIterations).
+  // SameIteration() remembers so many: 64 iterations of 16 communicators, as long as a resumed
+  // process is compared (ResumeAligner::kMaxIterations).
   static constexpr size_t kMarks = 1024;
 
   // False: it contradicts an earlier one, or there are too many.

@@ -31,7 +31,7 @@ class Standstill {
              bool clock_is_real);
 
   const std::optional<v1::Standstill>& found() const { return found_; }
-  // What was found before the daemon was started; it holds until Check() sees progress.
+  // Takes what was found before the daemon was started; it holds until Check() sees progress.
   void Load(const v1::Standstill& found) { found_ = found; }
 
   // As long as this without progress is no standstill; longer where iterations take longer.

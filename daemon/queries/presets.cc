@@ -82,15 +82,18 @@ constexpr RankChangeWords kRankChanges[] = {
      "its kernels and its host take what those of its peers take at its lengths", "rank", "number",
      "3", "the slow rank"},
     {"balance-lengths", "all ranks have the same length in each iteration",
-     "kernels take what the windows say for the mean length", nullptr, nullptr, nullptr, nullptr},
+     "the same batches are dealt so that all ranks of an iteration have equal lengths", nullptr,
+     nullptr, nullptr, nullptr},
     {"bucket-size", "gradients are reduced in buckets of another size",
      "all-reduces take a latency and a time for each byte, as measured", "bytes", "bytes", "50MB",
      "of a bucket"},
     {"bandwidth", "collectives move their bytes faster", "their latency stays", "factor", "number",
      "2", "so many times as fast"},
     {"ranks", "another number of ranks",
-     "each rank does as much as now, and collectives go over a ring", "count", "number", "16",
-     "ranks"}};
+     "each rank has as many examples as now, shards are parts of the model, and collectives go "
+     "over a "
+     "ring",
+     "count", "number", "16", "ranks"}};
 
 void AddTo(const RankChangeWords& words, v1::ListPresetsReply* reply) {
   v1::Preset& to = *reply->add_rank_changes();

@@ -195,7 +195,7 @@ absl::StatusOr<ChangedRanks> ReplayChanged(const std::vector<ranks::RankRecordin
   return changed;
 }
 
-// What depends on which rank is the last one of an iteration.
+// The changes that depend on which rank is the last one of an iteration.
 struct OtherLastRank {
   Estimate share;                 // that is saved
   std::string assumption, basis;  // empty: the last rank stays the same
@@ -228,7 +228,7 @@ absl::StatusOr<OtherLastRank> WaitForLast(Store& store, const jobs::Snapshot& sn
   return other;
 }
 
-// What other numbers of ranks change, transfers of gradients and work on shards, does not depend on
+// Other numbers of ranks change transfers of gradients and work on shards. That does not depend on
 // the lengths: it is a time in each iteration, no share of it.
 void MoveToMean(double mean_ns, std::vector<Replayed>* replayed) {
   for (Replayed& one : *replayed) {

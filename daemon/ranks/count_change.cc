@@ -96,7 +96,7 @@ std::string WhyOtherSplit(Recordings recordings, const std::vector<Graph>& graph
   return "";
 }
 
-// What a rank does between the last gradients and the next parameters, it does for its shard.
+// A rank works on its shard between the last gradients and the next parameters.
 // Answers how many kernels that are; 0: the ranks have no shards.
 uint64_t ScaleShards(double factor, const RankRecording& recorded, Graph* graph) {
   std::map<size_t, uint32_t> reduced;  // the call of the last reduce-scatter, by turn
@@ -141,7 +141,7 @@ absl::StatusOr<RankEffect> SetRanks(size_t count, Recordings recordings, const T
         absl::StrCat("how ", count, " ranks would share the work is not known: ", why));
   }
   RankEffect effect;
-  // Of collectives of one size, nothing tells which part of their time depends on their bytes.
+  // Nothing tells which part of their time depends on their bytes, where all have one size.
   double unknown_ns = 0;
   std::string unknown;
   effect.tasks = SetTransfers(
@@ -152,7 +152,7 @@ absl::StatusOr<RankEffect> SetRanks(size_t count, Recordings recordings, const T
         const auto bytes = static_cast<double>(collective.bytes);
         const std::optional<TransferLaw> law = laws.Of(collective.function, all);
         if (law && collective.bytes > 0) {
-          // What the law is off for this one stays.
+          // The law stays as far off for this one as it is.
           return now_ns / law->At(bytes) * Scaled(*law, collective.function, all, count).At(bytes);
         }
         const TransferLaw latency = {.fixed_ns = now_ns}, transfer = {.ns_per_byte = now_ns};

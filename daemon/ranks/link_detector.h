@@ -76,7 +76,7 @@ class LinkDetector {
       archive(count, mean);
     }
   };
-  // Of one function on one link. A curve that is fitted to some sizes says nothing of others, where
+  // One function on one link. A curve that is fitted to some sizes says nothing of others, where
   // NCCL may take another protocol: once enough of those came, a new curve of all sizes that came
   // with them takes its place.
   struct Curve {

@@ -41,7 +41,7 @@ class LinkOfManySizes : public testing::Test {
     }
   }
 
-  // What a restart of the daemon keeps.
+  // A restart of the daemon keeps so many.
   size_t SavedNumbers() {
     Saver saver;
     saver(detector_);

@@ -17,7 +17,7 @@ namespace seqpoint::ranks {
 
 class RankAgreement {
  public:
-  // What each rank reports of an iteration, and before it is matched.
+  // Takes each report of a rank before its iteration is matched.
   void Add(const RankIteration& report);
   // Where no communicator tells, they do.
   bool Agree(int32_t rank, int32_t other) const;

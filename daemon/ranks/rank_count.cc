@@ -27,7 +27,7 @@ constexpr double kStepsPerPower = 32;
 // is linear in the steps.
 constexpr size_t kDelays = 16;
 
-// What one step tells.
+// A step, and what it tells.
 struct Step {
   const StepOfRanks* of_ranks = nullptr;
   double longest_ns = 0;  // expected of its longest rank
@@ -49,7 +49,7 @@ double MeanLargestOf(std::vector<double> values, size_t count) {
   return sum;
 }
 
-// Of the distribution that is the values' own to a power.
+// Mean and deviation of the distribution that is the values' own to a power.
 Normal ToThePower(std::vector<double> values, double power) {
   std::sort(values.begin(), values.end());
   Normal result;
@@ -79,7 +79,7 @@ Steps StepsOf(absl::Span<const StepOfRanks> given) {
     steps.push_back({&step, longest_ns, longest_ns, step.time_ns / longest_ns});
     if (step.time_ns > 0) ratios.push_back(step.time_ns / longest_ns);
   }
-  // What is shorter by far is another step, an epoch's last one, and no chance of the ranks.
+  // A step that is shorter by far is another one, an epoch's last, and no chance of the ranks.
   const double median = MiddleOf(ratios);
   const double least = median - kClip * MedianDeviation(ratios, median);
   for (Step& step : steps) {

@@ -52,7 +52,7 @@ class RankMonitor::Impl {
     }
   };
 
-  // What is saved as RankMonitorState::learned.
+  // RankMonitorState::learned has it.
   struct Learned {
     RankEvidence evidence;
     std::map<int32_t, Tested> tests;  // by rank
