@@ -96,6 +96,10 @@ std::string LinkText(const v1::SlowLink& link) {
 
 std::string ImbalanceText(const v1::LengthImbalance& imbalance) {
   if (!imbalance.has_loss()) return Wrap("lengths: ", imbalance.message());
+  constexpr double kShown = 0.0005;  // a share; less is 0.0 %
+  if (imbalance.loss().high() < kShown) {
+    return Wrap("lengths: ", "no rank waits for longer sequences of others");
+  }
   return Wrap("lengths: ",
               absl::StrCat("waiting for longer sequences of other ranks takes ",
                            WithInterval(imbalance.loss()),

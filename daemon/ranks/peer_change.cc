@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "daemon/base/statistics.h"
 #include "daemon/ranks/change_kinds.h"
 #include "daemon/ranks/window_compare.h"
@@ -134,7 +135,10 @@ absl::StatusOr<RankEffect> WithoutSlowRank(int32_t rank, Recordings recordings,
   size_t at = 0;
   while (at < recorded.profiles.size() && recorded.profiles[at].rank != rank) ++at;
   if (at == recorded.profiles.size()) {
-    return absl::InvalidArgumentError(absl::StrCat("rank ", rank, " has no window"));
+    std::vector<int32_t> ranks;
+    for (const RankProfile& profile : recorded.profiles) ranks.push_back(profile.rank);
+    return absl::InvalidArgumentError(
+        absl::StrCat("rank ", rank, " is none of the traced ranks: ", absl::StrJoin(ranks, ", ")));
   }
   const std::vector<size_t> peers = PeersOf(at, recorded);
   if (peers.empty()) {

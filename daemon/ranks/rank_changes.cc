@@ -78,7 +78,8 @@ absl::StatusOr<RankChange> ParseRankChange(const std::string& text) {
     if (!number.ok() || *number < kind.least || *number > kMostValue ||
         (whole && *number != std::floor(*number))) {
       return absl::InvalidArgumentError(
-          absl::StrCat("\"", text, "\" is not ", before, bytes ? "50MB" : "2"));
+          absl::StrCat("\"", text, "\" lacks a value that can be used; for example: ", before,
+                       bytes ? "50MB" : "2"));
     }
     return RankChange{kind.kind, *number};
   }

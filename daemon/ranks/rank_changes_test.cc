@@ -195,7 +195,8 @@ TEST(RankChangesTest, OptimizersOfShardsHaveSoMuchLessToDo) {
 
 TEST(RankChangesTest, WhatTheWindowsDoNotTellIsRefused) {
   const std::vector<Programs> even = {Programs(4, DataParallel({}))};
-  EXPECT_EQ(Ask("without-slow-rank,rank=7", even).error, "rank 7 has no window");
+  EXPECT_EQ(Ask("without-slow-rank,rank=7", even).error,
+            "rank 7 is none of the traced ranks: 0, 1, 2, 3");
   EXPECT_EQ(Ask("bucket-size,bytes=50MB", even).error,
             "all-reduces among 4 ranks all have the same size, so nothing says how long others "
             "would take");
