@@ -110,10 +110,8 @@ bool Job::CheckStandstill(int64_t monotonic_ns) {
     Standstill::Rank& to = ranks.emplace_back();
     to.calls.rank = rank;
     to.calls.communicators = process->collectives.calls();
-    if (process->alive()) continue;
-    to.calls.ended = true;
-    to.lost = process->row.lost;
-    to.end = to.lost ? "was killed or crashed" : "has ended";
+    to.calls.ended = !process->alive();
+    to.lost = to.calls.ended && process->row.lost;
   }
   const bool real = ClockKindOf(processes_) == v1::CLOCK_KIND_REAL;
   return standstill_.Check(monotonic_ns, progress, ranks, real);

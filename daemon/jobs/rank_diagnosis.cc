@@ -95,7 +95,8 @@ bool RankDiagnosis::KnowsReason(int32_t rank, int64_t first) const {
 
 // The next of the windows that are spread from iteration `first` on.
 bool RankDiagnosis::IsDue(int64_t newest, int64_t first, double spread) const {
-  return static_cast<double>(newest - first) >= spread * static_cast<double>(latest_ - first);
+  const int64_t latest = asked_.empty() ? -1 : asked_.back();
+  return static_cast<double>(newest - first) >= spread * static_cast<double>(latest - first);
 }
 
 bool RankDiagnosis::WantsWindow(int64_t newest, const ranks::Verdicts& verdicts) const {
@@ -153,9 +154,8 @@ bool RankDiagnosis::Ask(int64_t newest, const std::set<int32_t>& ranks,
   // One whose collectives are timed, too.
   constexpr int64_t kPeriod = ranks::RankMonitor::kPeriod;
   const int64_t earliest = newest + Lead();
-  latest_ = (earliest + kPeriod - 1) / kPeriod * kPeriod;
-  windows_.Want(latest_, ranks);
-  asked_.push_back(latest_);
+  asked_.push_back((earliest + kPeriod - 1) / kPeriod * kPeriod);
+  windows_.Want(asked_.back(), ranks);
   ++taken_;
   return true;
 }

@@ -68,7 +68,6 @@ class RankDiagnosis {
   CoordinatedWindows windows_;
   std::map<EpisodeKey, SlowReasonState> reasons_;
   int taken_ = 0;
-  int64_t latest_ = -1;         // iteration that was wanted
   std::vector<int64_t> asked_;  // iterations of windows, since the daemon was started
   int64_t checked_ns_ = 0, checked_newest_ = -1;
   double iterations_per_s_ = 0;

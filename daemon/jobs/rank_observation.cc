@@ -17,7 +17,7 @@ uint32_t RankObservation::KindId(const std::string& text, uint64_t elements) {
 
 void RankObservation::AddKind(const std::string& text, uint64_t elements, uint32_t id) {
   kinds_[{text, elements}] = id;
-  // What the monitor has learned of a function is saved under this number.
+  // The monitor saves what it learned of a function under a number that must not change.
   monitor_.SetKind(id, abi::NameHash(text.data(), text.size()), elements);
 }
 

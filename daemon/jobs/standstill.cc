@@ -11,6 +11,8 @@
 namespace seqpoint::jobs {
 namespace {
 
+constexpr char kLost[] = "was killed or crashed";
+
 std::string Ranks(const std::vector<int32_t>& ranks) {
   return absl::StrCat(ranks.size() == 1 ? "rank " : "ranks ", absl::StrJoin(ranks, ", "));
 }
@@ -39,8 +41,8 @@ v1::Standstill Describe(const ranks::Stuck& stuck, const std::vector<Standstill:
                         " not called ", stuck.operation.function, " number ", stuck.number);
     for (const Standstill::Rank& rank : ranks) {
       const bool awaited = std::count(stuck.awaited.begin(), stuck.awaited.end(), rank.calls.rank);
-      if (awaited && !rank.end.empty()) {
-        absl::StrAppend(&text, "; rank ", rank.calls.rank, " ", rank.end);
+      if (awaited && rank.calls.ended) {
+        absl::StrAppend(&text, "; rank ", rank.calls.rank, " ", rank.lost ? kLost : "has ended");
       }
     }
   }
@@ -70,7 +72,7 @@ std::string EndedInWords(const ranks::Stuck& stuck, const std::vector<Standstill
   std::string text;
   for (const Standstill::Rank& rank : ranks) {
     if (!rank.lost) continue;
-    absl::StrAppend(&text, text.empty() ? "" : "; ", "rank ", rank.calls.rank, " ", rank.end);
+    absl::StrAppend(&text, text.empty() ? "" : "; ", "rank ", rank.calls.rank, " ", kLost);
   }
   return absl::StrCat(text, ", and ", Ranks(stuck.waiting),
                       stuck.waiting.size() > 1 ? " wait" : " waits",

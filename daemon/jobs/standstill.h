@@ -21,8 +21,7 @@ class Standstill {
  public:
   struct Rank {
     ranks::RankCalls calls;
-    std::string end;    // "was killed or crashed"; empty: it runs
-    bool lost = false;  // it was killed or crashed
+    bool lost = false;  // it ended, and was killed or crashed
   };
 
   // True when the finding changed. `progress`: a number that changes with each iteration and each

@@ -16,7 +16,6 @@ Standstill::Rank Rank(int32_t rank, int64_t number, const std::string& end = "")
   Standstill::Rank to;
   to.calls.rank = rank;
   to.calls.communicators[1] = {.rank = rank, .calls = {{{"AllReduce"}, {number, 1'000 * kTickNs}}}};
-  to.end = end;
   to.calls.ended = !end.empty();
   to.lost = end == "was killed or crashed";
   return to;
