@@ -113,7 +113,7 @@ void Job::OnProcessEnd(int64_t process_id, bool orderly, int64_t now_ns, bool fa
       if (rule) OnRuleLearned(*rule);
       if (!rule_) facts_.set_no_rule(process.learning->Explanation());
     }
-    process.learning->Finish(process.builder);
+    process.FinishLearning();
     process.learning.reset();
   }
   process.builder.Finish(process.state.ended_well() && rule_ && MarksStarts(rule_->rule));
@@ -361,7 +361,7 @@ void Job::Relearn(std::string_view why) {
                                     engines_.steps().Totals().iterations, ": ", std::string(why)));
   for (auto& [id, process] : processes_) {
     if (!process->alive()) continue;
-    if (process->learning) process->learning->Finish(process->builder);
+    if (process->learning) process->FinishLearning();
     process->builder.Finish();
     for (const FinishedIteration& iteration : process->builder.TakeFinished()) {
       Align(*process, iteration);
@@ -424,7 +424,8 @@ void Job::SetLog(int64_t process_id, int64_t begin, std::vector<KnownLengths> lo
 
 void Job::Align(Process& process, const FinishedIteration& iteration) {
   process.OnBoundary(iteration);
-  if (!process.state.aligning()) return OnFinished(process, iteration);
+  const bool numbered = static_cast<int64_t>(iteration.number()) < process.state.renumbered_from();
+  if (numbered || !process.state.aligning()) return OnFinished(process, iteration);
   changes_.Mark(Change::kRecords);
   process.alignment.Add(iteration, Shape().dimensions());
   EndAlignmentIfDecided(process);
@@ -432,37 +433,42 @@ void Job::Align(Process& process, const FinishedIteration& iteration) {
 
 void Job::EndAlignmentIfDecided(Process& process) {
   const Role role = processes_.RoleOf(process);
-  if (role == Role::kCounted && NumberLikeOthers(process)) {
+  const bool counted = role == Role::kCounted;
+  const bool repeats = process.alignment.Repeated().has_value();
+  const bool decided = process.alignment.decided() && counted;
+  // Ranks that start together resume at one iteration, which another one may show.
+  const std::vector<const Process*> others =
+      counted ? processes_.MayShowNumbers(process) : std::vector<const Process*>();
+  if (const auto by = NumbersOfOthers(process, others, decided && !repeats)) {
+    process.state.set_repeated(*by);
     return EndAlignment(process, /*numbered=*/true);
   }
-  // Ranks that start together resume at one iteration, which another one may find.
-  const bool decided = process.alignment.decided() && role == Role::kCounted &&
-                       (process.alignment.Repeated() || !MayFollow(process));
-  if (decided || role == Role::kConcurrent || process.alignment.full()) EndAlignment(process);
+  const bool alone = decided && (repeats || others.empty());
+  if (alone || role == Role::kConcurrent || process.alignment.full(process.state)) {
+    EndAlignment(process);
+  }
 }
 
-bool Job::MayFollow(const Process& process) const {
-  const std::vector<const Process*> others = processes_.StartedWith(process);
-  return process.collectives.has_communicators() &&
-         std::any_of(others.begin(), others.end(),
-                     [](const Process* other) { return other->collectives.has_communicators(); });
-}
-
-bool Job::NumberLikeOthers(Process& process) {
-  if (process.learning) return false;  // the library's numbers are not known
-  for (const Process* other : processes_.StartedWith(process)) {
-    if (!other->counts() || other->state.aligning() || other->learning) continue;
-    const auto same = process.collectives.SameIteration(other->collectives);
-    if (!same) continue;
-    const int64_t number = other->NumberOfLibrary(static_cast<int64_t>(same->second));
-    const int64_t repeated =
-        static_cast<int64_t>(same->first) + process.state.number_offset() - number;
+std::optional<int64_t> Job::NumbersOfOthers(const Process& process,
+                                            const std::vector<const Process*>& others,
+                                            bool may_lead) {
+  if (others.empty()) return std::nullopt;
+  bool all_open = may_lead;
+  int64_t most = 0;
+  const std::map<const Process*, int64_t> ahead = CountedMore(process, others);
+  for (const auto& [other, by] : ahead) {
+    all_open &=
+        other->state.aligning() && other->alignment.decided() && !other->alignment.Repeated();
+    most = std::max(most, by);
+    if (!other->counts() || other->state.aligning()) continue;
+    const int64_t repeated = other->state.repeated() - by;
     // Damaged records, or a process that has iterations from before the job's first one.
     if (repeated > process.state.first_number() || std::abs(repeated) > kMaxRepeated) continue;
-    process.state.set_repeated(repeated);
-    return true;
+    return repeated;
   }
-  return false;
+  // None is numbered yet: what the one that has counted most counted is the number of all.
+  if (all_open && ahead.size() == others.size() && most <= kMaxRepeated) return -most;
+  return std::nullopt;
 }
 
 void Job::EndAlignment(Process& process, bool numbered) {
@@ -473,7 +479,10 @@ void Job::EndAlignment(Process& process, bool numbered) {
   const bool another = processes_.StartsLikeEnded(process, process.alignment.Places());
   const std::optional<int64_t> repeated = process.alignment.Repeated();
   if (!numbered && repeated && !another) process.state.set_repeated(*repeated);
-  if (numbered || (repeated && !another)) processes_.SetRepeats(process.row.rank);
+  if (numbered || (repeated && !another)) {
+    process.state.set_unmatched(false);
+    processes_.SetRepeats(process.row.rank);
+  }
   for (const FinishedIteration& iteration : process.alignment.End()) OnFinished(process, iteration);
 }
 

@@ -237,11 +237,12 @@ class Job final : private JobEvents {
   // Holds the iteration back while it is not known whether it is a repetition.
   void Align(Process& process, const FinishedIteration& iteration);
   void EndAlignmentIfDecided(Process& process);
-  // A process of another rank may show where this one began.
-  bool MayFollow(const Process& process) const;
-  // True: the numbers of NCCL's collectives show which iterations of a numbered process of another
-  // rank are the same. The process has their numbers now.
-  bool NumberLikeOthers(Process& process);
+  // ProcessState::repeated of the process, where collectives show which iterations of `others`, of
+  // other ranks, are the same. Nothing: it is not known (yet). `may_lead`: it does not know by
+  // itself what it repeats.
+  static std::optional<int64_t> NumbersOfOthers(const Process& process,
+                                                const std::vector<const Process*>& others,
+                                                bool may_lead);
   // `numbered`: as others are.
   void EndAlignment(Process& process, bool numbered = false);
   // A second rank came: from now on steps are made of the iterations of several ranks.

@@ -59,14 +59,15 @@ void Job::AddJoinedIterations() {
   std::set<int32_t> ranks;
   for (auto& [id, process] : processes_) {
     for (ranks::RankIteration& iteration : process->collectives.TakeJoined(!process->alive())) {
+      if (process->state.unmatched()) continue;
       diagnosis_.windows().SetTimed(iteration.rank, iteration.number);
       observation_.Add(std::move(iteration));
     }
   }
   // The ranks of a run that has just ended are not gone from it.
   for (const auto& [rank, process] : processes_.LastOfRanks()) {
-    const bool takes_part =
-        !process->learning && !process->state.concurrent() && process->collectives.operations() > 0;
+    const bool takes_part = !process->learning && !process->state.concurrent() &&
+                            !process->state.unmatched() && process->collectives.operations() > 0;
     if (takes_part) ranks.insert(rank);
   }
   observation_.SetRanks(std::move(ranks));
@@ -119,6 +120,7 @@ bool Job::CheckStandstill(int64_t monotonic_ns) {
 
 std::string Job::NoRanksKnown() const {
   if (!engines_.split()) return "the job has one rank";
+  if (std::string why = UnmatchedInWords(processes_); !why.empty()) return why;
   for (const auto& [id, process] : processes_) {
     const v1::Feature* const nccl = process->FindFeature(abi::Feature::kNccl);
     if (nccl != nullptr && nccl->state() != v1::FEATURE_STATE_READY) return nccl->message();

@@ -85,6 +85,9 @@ std::string Job::Error() const {
                         ": what it does does not fit the rule learned from another process; it is "
                         "in no figure");
   }
+  if (std::string why = UnmatchedInWords(processes_); !why.empty()) {
+    return absl::StrCat("who waits for whom is not known, because ", why);
+  }
   if (const int64_t dropped = SumLosses().ring_dropped(); dropped > 0) {
     return absl::StrCat(
         dropped, " records were dropped: the daemon did not keep up. Give it processor time, or a ",

@@ -300,6 +300,55 @@ TEST(Job, RanksThatAreHeardFromDifferentStepsOnAreNumberedByTheirCollectives) {
   EXPECT_GT(job.Describe(true).rule().explained_share(), 0.97);
 }
 
+// A daemon that comes late to a running job that it never saw. It reads what the rings hold of the
+// start, and goes on with each rank at another iteration.
+void RunLate(Ranks& ranks, Job& job, FakeStore& store, bool has_communicators) {
+  ranks.Join(job);
+  for (int rank = 0; rank < 3 && has_communicators; ++rank) {
+    ranks.process(static_cast<size_t>(rank)).SayCommunicator(rank, 3);
+  }
+  for (int i = 0; i < 300; ++i) {
+    for (size_t rank = 0; rank < 3; ++rank) {
+      ranks.process(rank).deaf = i >= 2 && i < static_cast<int>(4 + 7 * rank);
+    }
+    ranks.Step(std::vector<int64_t>(3, ranks.process(0).DrawLength()));
+    store.Take(job);
+    for (const Job::WantedLog& log : job.WantedLogs()) job.SetLog(log.process_id, log.begin, {});
+  }
+}
+
+TEST(Job, RanksOfARunningJobThatWasNeverSeenAreNumberedByTheirCollectives) {
+  Job job(Row(), {});
+  FakeStore store;
+  Ranks ranks(3);
+  RunLate(ranks, job, store, /*has_communicators=*/true);
+  std::map<int64_t, std::vector<int64_t>> lengths;  // of the ranks, by number
+  for (const auto& [key, row] : store.iterations) {
+    if (row.rank >= 0) lengths[row.number].push_back(row.length[0]);
+  }
+  int whole = 0;
+  for (const auto& [number, of_ranks] : lengths) {
+    if (of_ranks.size() < 3) continue;
+    ++whole;
+    EXPECT_THAT(of_ranks, testing::Each(of_ranks[0])) << number;
+  }
+  EXPECT_GT(whole, 250);
+  EXPECT_EQ(job.Describe(true).error(), "");
+  EXPECT_EQ((*job.TakeSnapshot())->data().unmatched, "");
+}
+
+TEST(Job, RanksThatWereHeardLateAndShareNoCollectiveAreNotSetBesideEachOther) {
+  constexpr char kUnknown[] = "not known, because ranks 0, 1, 2 were not heard from the start on";
+  Job job(Row(), {});
+  FakeStore store;
+  Ranks ranks(3);
+  RunLate(ranks, job, store, /*has_communicators=*/false);
+  EXPECT_GT(store.iterations.size(), 800u);
+  EXPECT_THAT(job.DescribeRanks().message(), testing::HasSubstr(kUnknown));
+  EXPECT_FALSE(job.DescribeRanks().imbalance().has_loss());
+  EXPECT_THAT(job.Describe(true).error(), testing::HasSubstr(kUnknown));
+}
+
 TEST(Job, ARestartedDaemonKnowsWhereEachRankWas) {
   const auto run = [](bool restarts) {
     auto job = std::make_unique<Job>(Row(), JobOptions{});

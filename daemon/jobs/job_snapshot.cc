@@ -65,6 +65,7 @@ SnapshotData Job::CollectData() const {
                     .engine = engines_.steps().Copy()};
   data.uncounted = UncountedInWords(processes_, ranks_);
   data.overcounted = OvercountedInWords(processes_);
+  data.unmatched = UnmatchedInWords(processes_);
   data.begun = HasOpenEnd();
   if (engines_.steps().Totals().iterations == 0 && row_.end_ns != 0) {
     data.ended_without = Error();

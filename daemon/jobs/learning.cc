@@ -135,6 +135,8 @@ void Learning::SegmentAll(const abi::Rule& rule, std::optional<size_t> first) {
   iterations_ = 0;
   ours_.Clear();
   hole_ = false;
+  after_hole_.reset();
+  if (!calls_.empty() && calls_[0].sequence != 0) after_hole_ = state_.first_number();
   last_call_.reset();
   matcher_.SetRule(rule, static_cast<uint64_t>(state_.first_number()), /*inside=*/false);
   if (first) matcher_.ExpectBegin();
@@ -168,6 +170,7 @@ void Learning::Segment(const abi::CallRecord& call) {
   }
   if (flags & abi::kMatchedBoundary) {
     boundary_thread_ = call.thread_id;
+    if (hole_) after_hole_ = static_cast<int64_t>(result.iteration);
     AppendOwn(abi::EventType::kBoundary,
               abi::BoundaryEvent{.iteration = result.iteration,
                                  .api_ns = api_ns,

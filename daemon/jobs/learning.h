@@ -72,6 +72,10 @@ class Learning {
   // The process ended before that: hands over what our own matcher saw.
   void Finish(IterationBuilder& builder);
 
+  // Calls are missing: the number of the first iteration behind the last gap; it and all later
+  // ones are too small by what is unknown. Nothing: the process was heard from its start on.
+  std::optional<int64_t> after_hole() const { return after_hole_; }
+
   // Under the rule, the calls so far hold a whole iteration.
   bool iterates() const { return iterations_ > 0; }
 
@@ -105,6 +109,7 @@ class Learning {
   bool gave_up_ = false;
   // Since the last boundary calls are missing, or nothing was watched for a while.
   bool hole_ = false;
+  std::optional<int64_t> after_hole_;
   bool first_call_known_ = false;      // FindFirstCall was done
   uint32_t boundary_thread_ = 0;       // of the last boundary
   std::optional<uint64_t> last_call_;  // its sequence number

@@ -125,9 +125,26 @@ bool Process::StartMarking(const LearnedRule& rule) {
   if (!offset) return false;
   state.set_number_offset(*offset);
   state.set_marked_from(builder.next_number());
+  NoteHole();
   learning.reset();
   monitor.emplace(MonitorOf(rule.rule));
   return true;
+}
+
+void Process::FinishLearning() {
+  learning->Finish(builder);
+  NoteHole();
+}
+
+void Process::NoteHole() {
+  // The numbers of a rule that was learned again go on.
+  const std::optional<int64_t> after_hole = learning->after_hole();
+  if (!after_hole || state.learn_round() > 0) return;
+  state.set_unmatched(true);
+  // The log of an earlier process may show what a resumed one repeats.
+  if (state.aligning()) return;
+  state.set_renumbered_from(*after_hole);
+  state.set_aligning(true);
 }
 
 bool Process::OnData(absl::Span<const abi::DataRecord> records) {
@@ -245,6 +262,14 @@ bool Process::uncounted() const {
 int64_t Process::CountedTo() const {
   const int64_t next = state.missing_calls() > 0 ? state.missing_in() : builder.next_number();
   return JobNumber(static_cast<uint64_t>(std::max(state.first_number(), next)));
+}
+
+std::optional<std::pair<int64_t, int64_t>> Process::SameIteration(const Process& other) const {
+  if (learning || other.learning) return std::nullopt;  // the libraries' numbers are not known
+  const auto same = collectives.SameIteration(other.collectives);
+  if (!same) return std::nullopt;
+  return std::pair(static_cast<int64_t>(same->first) + state.number_offset(),
+                   static_cast<int64_t>(same->second) + other.state.number_offset());
 }
 
 bool Process::HasCupti() const {

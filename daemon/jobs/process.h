@@ -95,6 +95,9 @@ struct Process {
   // True when the library and our own matcher agree: from here on the library marks alone.
   bool StartMarking(const LearnedRule& rule);
 
+  // It ends, or learns again, before that: hands over what it learned from.
+  void FinishLearning();
+
   // True when the host does the work itself.
   bool OnData(absl::Span<const abi::DataRecord> records);
   // True when a figure changed.
@@ -122,18 +125,23 @@ struct Process {
   int64_t LearnLogNumber() const { return -(row.process_id + (state.learn_round() << 40)); }
   // The job's number of an iteration of this process.
   int64_t JobNumber(uint64_t number) const {
-    return static_cast<int64_t>(number) - state.repeated();
+    const auto own = static_cast<int64_t>(number);
+    return own < state.renumbered_from() ? own : own - state.repeated();
   }
-  // The library's number of an iteration of the job, once it marks, and the other way round.
+  // The library's number of an iteration of the job, once it marks.
   int64_t LibraryNumber(int64_t number) const {
     return number + state.repeated() - state.number_offset();
   }
-  int64_t NumberOfLibrary(int64_t number) const {
-    return number - state.repeated() + state.number_offset();
-  }
+  // An iteration of this process and the same one of `other`, both by the numbers of JobNumber().
+  // Nothing: no collective shows one.
+  std::optional<std::pair<int64_t, int64_t>> SameIteration(const Process& other) const;
   void SetName(uint32_t id, const std::string& text);
   void SetLevel(uint8_t level);
   void CountRejected();
+
+ private:
+  // Where calls were missing while it was learned from, other ranks may show the numbers.
+  void NoteHole();
 };
 
 // The name of an abi::Feature in the API; empty for an unknown one.

@@ -1,6 +1,7 @@
 #include "daemon/jobs/process_descriptions.h"
 
 #include <algorithm>
+#include <set>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -73,6 +74,21 @@ std::string OvercountedInWords(const ProcessTable& processes) {
     return absl::StrCat("rank ", process->row.rank, ": ", feature->message());
   }
   return "";
+}
+
+std::string UnmatchedInWords(const ProcessTable& processes) {
+  if (processes.one_rank()) return "";
+  std::set<int32_t> ranks;
+  for (const auto& [id, process] : processes) {
+    if (process->state.unmatched() && process->counts()) ranks.insert(process->row.rank);
+  }
+  if (ranks.empty()) return "";
+  const bool many = ranks.size() > 1;
+  return absl::StrCat(
+      many ? "ranks " : "rank ", absl::StrJoin(ranks, ", "), many ? " were" : " was",
+      " not heard from the start on, and no collective shows which iterations of ",
+      many ? "theirs" : "it",
+      " are the same as those of other ranks; start the daemon before the training");
 }
 
 std::string WhyTimeOnly(const ProcessTable& processes) {

@@ -17,6 +17,9 @@ namespace seqpoint::jobs {
 std::string UncountedInWords(const ProcessTable& processes, const RankTable& ranks);
 // Which may have had fewer; empty: none.
 std::string OvercountedInWords(const ProcessTable& processes);
+// Whose iterations cannot be set beside those of other ranks, and why; empty: none's, or the job
+// has one rank.
+std::string UnmatchedInWords(const ProcessTable& processes);
 // Why only time is known; empty: a process has CUPTI.
 std::string WhyTimeOnly(const ProcessTable& processes);
 // Why no kernel was measured by itself, where a process or the choice of metrics is the reason.

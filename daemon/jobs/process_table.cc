@@ -102,6 +102,31 @@ std::vector<const Process*> ProcessTable::StartedWith(const Process& process) co
   return found;
 }
 
+std::vector<const Process*> ProcessTable::MayShowNumbers(const Process& process) const {
+  if (!process.collectives.has_communicators()) return {};
+  std::vector<const Process*> others = StartedWith(process);
+  std::erase_if(others,
+                [](const Process* other) { return !other->collectives.has_communicators(); });
+  return others;
+}
+
+std::map<const Process*, int64_t> CountedMore(const Process& process,
+                                              const std::vector<const Process*>& others) {
+  std::map<const Process*, int64_t> ahead;
+  std::vector<std::pair<const Process*, int64_t>> reached = {{&process, 0}};
+  for (size_t next = 0; next < reached.size(); ++next) {
+    const auto [from, by] = reached[next];
+    for (const Process* other : others) {
+      if (other == from || ahead.contains(other)) continue;
+      const auto same = from->SameIteration(*other);
+      if (!same) continue;
+      ahead[other] = by + same->second - same->first;
+      reached.emplace_back(other, ahead[other]);
+    }
+  }
+  return ahead;
+}
+
 // Ranks that start together have the same first number. This holds also when one rank had come
 // further than another before all were started again, and when the end of a process is not known.
 int64_t ProcessTable::FirstNumber(const Process& process, const RankTable& ranks) const {

@@ -67,6 +67,8 @@ class ProcessTable {
   // The processes of other ranks that run and started when this one did, not when the rank's
   // process before did.
   std::vector<const Process*> StartedWith(const Process& process) const;
+  // Of these, those that tell of collectives, where `process` does.
+  std::vector<const Process*> MayShowNumbers(const Process& process) const;
   // Processes of the rank repeat each other's iterations.
   void SetRepeats(int32_t rank) const;
   // Whether a process of the same rank that ended well started at one of `numbers`.
@@ -77,6 +79,11 @@ class ProcessTable {
 
   Map processes_;
 };
+
+// By how many more iterations than `process` each of `others` has counted up to the same one, where
+// a collective of both shows it, or of both and a third one.
+std::map<const Process*, int64_t> CountedMore(const Process& process,
+                                              const std::vector<const Process*>& others);
 
 }  // namespace seqpoint::jobs
 

@@ -1,5 +1,6 @@
 #include "daemon/jobs/resume_alignment.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace seqpoint::jobs {
@@ -28,6 +29,15 @@ void ResumeAlignment::Feed(const FinishedIteration& iteration, int dimensions) {
     lengths.emplace(iteration.first_length(), dimensions > 1 ? iteration.second_length() : 0);
   }
   aligner_->Add(lengths);
+}
+
+bool ResumeAlignment::full(const ProcessState& process) const {
+  if (!has_log() || buffered_.empty()) return buffered_.size() >= kMostWithoutLog;
+  const uint64_t next = buffered_.back().number() + 1;
+  const auto marked_from = static_cast<uint64_t>(process.marked_from());
+  const uint64_t marked = next - std::clamp(marked_from, buffered_.front().number(), next);
+  return buffered_.size() >= kMostWithoutLog ||
+         marked >= (process.unmatched() ? kMostUnmatched : ResumeAligner::kMaxIterations);
 }
 
 std::optional<int64_t> ResumeAlignment::Repeated() const {

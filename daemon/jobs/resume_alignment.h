@@ -20,6 +20,9 @@ class ResumeAlignment {
  public:
   // Iterations; the log comes with the next commit, which a full ring may delay.
   static constexpr size_t kMostWithoutLog = 4096;
+  // A daemon that comes late reads full rings, one after the other: rank 0 may be 60 iterations
+  // behind rank 2. A rank without iterations is said not to fit after about as many, too.
+  static constexpr size_t kMostUnmatched = 512;
 
   // `dimensions` of a length, here and below; 0: lengths are not known.
   void Add(const FinishedIteration& iteration, int dimensions);
@@ -29,10 +32,10 @@ class ResumeAlignment {
   bool has_log() const { return aligner_.has_value(); }
 
   bool buffers() const { return !buffered_.empty(); }
-  // A log that the store is slow to give is waited for.
-  bool full() const {
-    return buffered_.size() >= (has_log() ? ResumeAligner::kMaxIterations : kMostWithoutLog);
-  }
+  // A log that the store is slow to give is waited for, and so are the collectives of other ranks
+  // in the first iterations that the library marked, by which ranks that were heard late are set
+  // beside each other.
+  bool full(const ProcessState& process) const;
   bool decided() const { return aligner_ && aligner_->decided(); }
   // How many iterations the process did again; nothing while it is not decided, or for none.
   std::optional<int64_t> Repeated() const;

@@ -54,7 +54,8 @@ struct SnapshotData {
   std::string ended_without;                        // why the job that is over had no iteration
   std::string uncounted;    // which process had more iterations than are known; empty: none
   std::string overcounted;  // which may have had fewer; empty: none
-  // With one of these: from which number on others may be missing, or be none.
+  std::string unmatched;    // which ranks' iterations cannot be set beside those of others
+  // With one of the first two: from which number on others may be missing, or be none.
   int64_t counted_to = std::numeric_limits<int64_t>::max();
   bool begun = false;  // it is over, and what began last has no end and is not counted
   v1::ClockKind clock_kind = v1::CLOCK_KIND_UNSPECIFIED;

@@ -205,6 +205,9 @@ struct OtherLastRank {
 absl::StatusOr<OtherLastRank> WaitForLast(Store& store, const jobs::Snapshot& snapshot,
                                           const ranks::RankChange& change, double run_iterations,
                                           double confidence, Cancelled cancelled) {
+  if (const std::string& why = snapshot.data().unmatched; !why.empty()) {
+    return NoAnswer(snapshot.data(), why);
+  }
   SEQPOINT_ASSIGN_OR_RETURN(const auto steps, ReadRankSteps(store, snapshot, cancelled));
   const bool balances = change.kind == ranks::RankChangeKind::kBalanceLengths;
   SEQPOINT_ASSIGN_OR_RETURN(const ranks::LastRank last,
