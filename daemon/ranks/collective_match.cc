@@ -59,6 +59,20 @@ int64_t SpanNs(absl::Span<const Collective> collectives) {
   return collectives.empty() ? 0 : end - start;
 }
 
+// Between each collective and those that started before it, in the order of their starts.
+std::vector<int64_t> GapsNs(absl::Span<const Collective> collectives) {
+  std::vector<std::pair<int64_t, int64_t>> times;
+  times.reserve(collectives.size());
+  for (const Collective& c : collectives) times.emplace_back(c.start_ns, c.end_ns);
+  std::sort(times.begin(), times.end());
+  std::vector<int64_t> gaps;
+  for (size_t i = 1; i < times.size(); ++i) {
+    gaps.push_back(std::max<int64_t>(times[i].first - times[i - 1].second, 0));
+    times[i].second = std::max(times[i].second, times[i - 1].second);
+  }
+  return gaps;
+}
+
 RankPart PartOf(const RankIteration& report) {
   RankPart part = {.rank = report.rank,
                    .lengths = report.lengths,
@@ -69,6 +83,7 @@ RankPart PartOf(const RankIteration& report) {
   if (part.duration_ns > 0) {
     part.exclusive_ns = std::max<int64_t>(part.duration_ns - part.collective_ns, 0);
     part.outside_ns = std::max<int64_t>(part.duration_ns - SpanNs(report.collectives), 0);
+    part.gaps_ns = GapsNs(report.collectives);
   }
   for (const Collective& c : report.collectives) {
     part.signature += Mix(uint64_t{c.kind} << 1 | uint64_t{c.is_transfer()});

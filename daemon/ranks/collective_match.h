@@ -18,6 +18,11 @@
 
 namespace seqpoint::ranks {
 
+// The share of its time that a rank waits which the others wait for. Where collectives overlap with
+// work most of it costs no time: up to this share the times of sharded jobs on the software GPU
+// scatter by 0.4 %, up to 0.2 of it by 0.5 %, and up to 0.003 by 0.3 %.
+inline constexpr double kHardly = 0.05;
+
 // One rank in one iteration.
 struct RankPart {
   int32_t rank = 0;
@@ -37,10 +42,11 @@ struct RankPart {
   // what the others waited for it alone.
   int64_t delay_ns = 0;
   int64_t outside_ns = 0;  // before the first and after the last collective; 0: duration not known
-  int32_t matched = 0;     // collectives that another rank reported, too
-  int32_t last = 0;        // matched ones in which it alone arrived last
-  int32_t unmatched = 0;   // collectives that no other rank reported, or that do not fit theirs
-  int32_t missed = 0;      // collectives of its communicators that only others reported
+  std::vector<int64_t> gaps_ns;  // before each collective but the first, in their order; 0: none
+  int32_t matched = 0;           // collectives that another rank reported, too
+  int32_t last = 0;              // matched ones in which it alone arrived last
+  int32_t unmatched = 0;  // collectives that no other rank reported, or that do not fit theirs
+  int32_t missed = 0;     // collectives of its communicators that only others reported
   // Equal for ranks that ran equally many collectives of equal kinds, and no transfers: a rank that
   // sends to others does work of its own.
   uint64_t signature = 0;
@@ -51,6 +57,10 @@ struct RankPart {
     return static_cast<double>(time == Time::kExclusive ? exclusive_ns : outside_ns);
   }
   bool disturbed() const { return distorted || new_length; }
+  // The others waited for it, and it did not wait itself: its time is its own work.
+  bool hardly_waited() const {
+    return last > 0 && static_cast<double>(wait_ns) < kHardly * static_cast<double>(duration_ns);
+  }
   // Its collectives are known. Else only its lengths and its time are.
   bool observed() const { return matched + unmatched > 0; }
 };

@@ -53,8 +53,8 @@ void SizeFromStart(const EpisodeEvidence& evidence, Episode& episode) {
 std::optional<bool> Matters(const EpisodeEvidence& evidence, size_t part) {
   // Its own baseline says nothing of what was before.
   if (!evidence.has_peers) return !evidence.no_baseline;
-  if (!evidence.equal_lengths || part != kExclusive) return true;
-  const double shown = std::expm1(evidence.excess[kExclusive].mean) * evidence.exclusive_share;
+  if (!evidence.equal_lengths || (part != kExclusive && part != kPace)) return true;
+  const double shown = std::expm1(evidence.excess[part].mean) * evidence.exclusive_share;
   if (evidence.no_baseline) return evidence.leverage * shown > kMaterial;
   if (kLeastLeverage * shown > kMaterial) return true;
   if (evidence.time_count < kFewTimes) return std::nullopt;

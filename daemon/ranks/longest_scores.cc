@@ -19,22 +19,18 @@ Score LongestScores::Add(int32_t rank, double ratio) {
   std::erase_if(latest_, [&](const auto& entry) { return entry.second.at < oldest; });
   Latest& own = latest_[rank];
   std::vector<double> others;
-  size_t newer = 0;
-  for (const auto& [other, latest] : latest_) {
-    if (other == rank) continue;
-    others.push_back(latest.ratio);
-    newer += latest.at > own.scored;
-  }
+  for (const auto& [other, latest] : latest_)
+    if (other != rank && latest.at > own.scored) others.push_back(latest.ratio);
   own.ratio = std::log(ratio);
   own.at = added_;
-  if (newer == 0 || newer * 2 < others.size()) return {.rank = rank};
+  noise_.Add(rank, own.ratio);
+  if (others.empty()) return {.rank = rank};
   own.scored = added_;
-  const Score score = {.rank = rank,
-                       .excess = own.ratio - MiddleOf(std::move(others)),
-                       .deviation = noise_.deviation(),
-                       .penalties = noise_.penalties()};
-  noise_.Add(rank, score.excess);
-  return score;
+  const double scale = std::sqrt(1 + kOfMedian * kOfMedian / static_cast<double>(others.size()));
+  return {.rank = rank,
+          .excess = own.ratio - MiddleOf(std::move(others)),
+          .deviation = scale * noise_.deviation(),
+          .penalties = noise_.penalties()};
 }
 
 }  // namespace seqpoint::ranks

@@ -12,10 +12,6 @@ constexpr double kSample = 0.3;
 // The others' expected time is shorter than the longest rank's by more than this: where they were
 // not seen to wait for it, it alone decides the iteration's time; and where they were.
 constexpr double kFarBehind = 0.85, kBehind = 1 - kTolerance;
-// The share of its time that a rank waits which the others wait for. Where collectives overlap with
-// work most of it costs no time: up to this share the times of sharded jobs on the software GPU
-// scatter by 0.4 %, up to 0.2 of it by 0.5 %, and up to 0.003 by 0.3 %.
-constexpr double kHardly = 0.05;
 
 // The rank that the others waited for, and which hardly waited itself. Null where none is seen to
 // be, and where that one was disturbed.
@@ -25,8 +21,7 @@ const RankPart* WaitedFor(const JoinedIteration& joined) {
     if (part.last > 0 && (least == nullptr || part.wait_ns < least->wait_ns)) least = &part;
   if (least == nullptr || least->disturbed() || least->missed + least->unmatched > 0)
     return nullptr;
-  const double most = kHardly * static_cast<double>(least->duration_ns);
-  return static_cast<double>(least->wait_ns) < most ? least : nullptr;
+  return least->hardly_waited() ? least : nullptr;
 }
 
 size_t LongestOf(const std::vector<double>& works) {
@@ -54,6 +49,7 @@ RankEvidence::Iteration RankEvidence::Add(const JoinedIteration& joined) {
   add(kExclusive, exclusive_.Add(joined, roles_));
   add(kExclusive, stages_.Add(joined, roles_));
   add(kOutside, outside_.Add(joined, roles_));
+  add(kPace, pace_.Add(joined, roles_));
   ScoreOwnTime(iteration);
   return iteration;
 }
@@ -148,6 +144,7 @@ void RankEvidence::LearnTime(const Iteration& iteration, bool slow) {
   if (!iteration.lengths.empty()) time_.AddLengths(iteration.longest_lengths, iteration.lengths);
   if (!slow && iteration.expected_ns > 0)
     time_.AddOrdinary(iteration.time_ns, iteration.expected_ns);
+  pace_.Settle(slow);
   if (iteration.own && !slow) time_.Learn(iteration.own->time_ns, iteration.own->lengths);
 }
 

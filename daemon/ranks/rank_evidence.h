@@ -18,6 +18,7 @@
 #include "daemon/ranks/iteration_time.h"
 #include "daemon/ranks/leverage.h"
 #include "daemon/ranks/longest_scores.h"
+#include "daemon/ranks/pace_scores.h"
 #include "daemon/ranks/rank_scores.h"
 #include "daemon/ranks/roles.h"
 #include "daemon/ranks/stage_scores.h"
@@ -61,7 +62,7 @@ class RankEvidence {
 
   template <typename Archive>
   void Visit(Archive& archive) {
-    archive(roles_, exclusive_, outside_, longest_, stages_, time_, leverage_, slow_);
+    archive(roles_, exclusive_, outside_, longest_, pace_, stages_, time_, leverage_, slow_);
   }
 
  private:
@@ -75,6 +76,7 @@ class RankEvidence {
   RankScores exclusive_{RankPart::Time::kExclusive}, outside_{RankPart::Time::kOutside};
   StageScores stages_;
   LongestScores longest_;
+  PaceScores pace_;
   IterationTime time_;
   Leverage leverage_;
   std::map<int32_t, double> slow_;  // factors

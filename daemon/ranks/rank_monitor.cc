@@ -15,7 +15,7 @@ namespace seqpoint::ranks {
 namespace {
 
 // Of RankMonitorState::learned.
-constexpr int32_t kVersion = 7;
+constexpr int32_t kVersion = 8;
 // From so many scores on, a rank without an alarm is even.
 constexpr int64_t kEnoughScores = 32;
 // Each of the first iterations is wanted until there are enough scores, and while most of what

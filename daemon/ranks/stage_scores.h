@@ -2,10 +2,17 @@
 // the other stages.
 //
 // No stage is a peer of another one, but all work on the same batches in the same iteration, and
-// meet new lengths together. A stage's work is therefore measured in units of the others' median
-// of the same iteration: causes that they share cancel, so that iterations of new lengths count as
-// well. The unit depends a little on the lengths (WorkModel). The excess is the logarithm of work /
-// expected work; each stage is its own baseline.
+// meet new lengths together. A stage's work is therefore measured in units of the geometric mean
+// of all stages in the same iteration: causes that they share cancel, so that iterations of new
+// lengths count as well. What a stage needs of it depends a little on the lengths (WorkModel); each
+// stage is its own baseline. The excess is the logarithm of work / expected work, less the others'
+// median.
+//
+// Where stages wait for their hosts, each one's work scatters by itself, and the unit by more than
+// the work. There, the work in ns tells more: less what others rose by for sure. Of both, the one
+// that scatters less is taken. When one host is late, the others wait in other places, so that
+// their work seems shorter, each by another share. A stage does not become slower because others
+// become faster: an iteration in which another one rose by more for sure does not speak against it.
 //
 // Threading: one thread. Ownership: values. Memory: bounded per stage.
 #ifndef SEQPOINT_DAEMON_RANKS_STAGE_SCORES_H_
@@ -14,6 +21,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <vector>
 
 #include "daemon/ranks/collective_match.h"
@@ -42,18 +50,37 @@ class StageScores {
   }
 
  private:
-  struct Stage {
+  // Of one stage in one iteration.
+  struct Residual {
+    double expected = 0;  // work
+    double excess = 0;    // logarithm of work / expected work
+    double scale = 1;     // by which the fit's own error makes it less sure
+  };
+  struct Baseline {
     std::vector<WorkSample> first;  // until there are enough for the model
-    WorkModel model;                // of work, in millionths of the others' median
-    WorkSums pending;               // what the model may learn later
+    WorkModel model;
+    WorkSums pending;  // what the model may learn later
     NoiseEstimate noise;
 
+    std::optional<Residual> Add(const Lengths& lengths, double work);
+    void Learn(const RankPart& part, double learned, double excess, const Residual& residual);
+    void Settle(RankScores::Finding finding);
     template <typename Archive>
     void Visit(Archive& archive) {
       archive(first, model, pending, noise);
     }
   };
-  Score ScoreOf(const RankPart& part, double work);
+  struct Stage {
+    Baseline shared;  // of work in millionths of the stages' geometric mean
+    Baseline alone;   // of work in ns
+
+    template <typename Archive>
+    void Visit(Archive& archive) {
+      archive(shared, alone);
+    }
+  };
+  std::vector<Score> Compare(const std::vector<const RankPart*>& parts, Baseline Stage::*kind,
+                             double unit);
 
   std::map<int32_t, Stage> stages_;  // by rank
 };

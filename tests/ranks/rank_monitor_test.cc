@@ -316,8 +316,8 @@ TEST(RankMonitor, ADamagedStateIsLearnedAgain) {
 }
 
 TEST(RankMonitor, MemoryDoesNotGrowWithTheRun) {
-  MonitoredJob job(Config(Parallel::kSharded, true, 2));
-  job.Run(4000);
+  MonitoredJob job(Config(Parallel::kSharded, true, 4));
+  job.Run(8000);  // until windows of noise are full
   const size_t early = job.monitor().Save().learned.size();
   job.Run(8000);
   EXPECT_EQ(job.monitor().Save().learned.size(), early);
