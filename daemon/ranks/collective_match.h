@@ -65,6 +65,13 @@ struct RankPart {
   bool observed() const { return matched + unmatched > 0; }
 };
 
+// Of two ranks and more, in one iteration.
+inline bool HaveEqualLengths(const std::vector<const RankPart*>& parts) {
+  return parts.size() > 1 && std::all_of(parts.begin(), parts.end(), [&](const RankPart* part) {
+           return part->lengths == parts.front()->lengths;
+         });
+}
+
 // The collectives of one communicator and kind in one iteration, or the transfers of one kind from
 // one rank to another.
 struct TransferPart {

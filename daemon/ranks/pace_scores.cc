@@ -43,13 +43,14 @@ std::optional<double> MedianRatio(const std::vector<double>& times,
   for (size_t i = 0; i < times.size(); ++i)
     if (expected[i] > kLeastShare * mean) ratios.push_back(times[i] / expected[i]);
   if (ratios.size() < kLeastPieces) return std::nullopt;
-  return MiddleOf(std::move(ratios));
+  const double middle = MiddleOf(std::move(ratios));
+  return middle > 0 ? std::optional(middle) : std::nullopt;
 }
 
 bool AreAlike(const std::vector<const RankPart*>& parts) {
-  return parts.size() > 1 && std::all_of(parts.begin(), parts.end(), [&](const RankPart* part) {
-           return part->lengths == parts.front()->lengths &&
-                  part->gaps_ns.size() == parts.front()->gaps_ns.size();
+  return HaveEqualLengths(parts) &&
+         std::all_of(parts.begin(), parts.end(), [&](const RankPart* part) {
+           return part->gaps_ns.size() == parts.front()->gaps_ns.size();
          });
 }
 
@@ -91,13 +92,12 @@ void PaceScores::CompareAlike(const std::vector<const RankPart*>& parts, Role& r
       expected.push_back(MiddleOf(std::move(others)));
     }
     const std::optional<double> pace = MedianRatio(times[rank], expected);
-    if (!pace || !(*pace > 0)) continue;
-    Score& score = scores.emplace_back();
-    score = {.rank = parts[rank]->rank,
-             .excess = std::log(*pace),
-             .deviation = role.alike.deviation(),
-             .penalties = role.alike.penalties()};
-    role.alike.Add(score.rank, score.excess);
+    if (!pace) continue;
+    scores.push_back({.rank = parts[rank]->rank,
+                      .excess = std::log(*pace),
+                      .deviation = role.alike.deviation(),
+                      .penalties = role.alike.penalties()});
+    role.alike.Add(parts[rank]->rank, std::log(*pace));
   }
 }
 

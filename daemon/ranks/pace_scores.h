@@ -28,7 +28,8 @@ namespace seqpoint::ranks {
 
 class PaceScores {
  public:
-  // Scores of those ranks that have peers, hardly waited, and whose pieces are known.
+  // Scores of ranks that have peers: of all, where their lengths are equal, and else of those that
+  // hardly waited.
   std::vector<Score> Add(const JoinedIteration& iteration, const Roles& roles);
   // Learns from the iterations since the last call, unless a rank was slow in them, or is under
   // suspicion.

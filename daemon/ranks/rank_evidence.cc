@@ -42,13 +42,14 @@ RankEvidence::Iteration RankEvidence::Add(const JoinedIteration& joined) {
   }
   const auto add = [&](size_t part, const std::vector<Score>& scores) {
     for (const Score& score : scores) {
-      const double weight = part == kOutside ? weights[score.rank] : 1;
+      const double weight = part == kOutside || part == kFirstTime ? weights[score.rank] : 1;
       iteration.ranks[score.rank][part] = {score.excess, score.deviation, weight, score.penalties};
     }
   };
   add(kExclusive, exclusive_.Add(joined, roles_));
   add(kExclusive, stages_.Add(joined, roles_));
   add(kOutside, outside_.Add(joined, roles_));
+  add(kFirstTime, first_time_.Add(joined, roles_, outside_));
   add(kPace, pace_.Add(joined, roles_));
   ScoreOwnTime(iteration);
   return iteration;

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "daemon/ranks/collective_match.h"
+#include "daemon/ranks/first_time_scores.h"
 #include "daemon/ranks/iteration_time.h"
 #include "daemon/ranks/leverage.h"
 #include "daemon/ranks/longest_scores.h"
@@ -62,7 +63,8 @@ class RankEvidence {
 
   template <typename Archive>
   void Visit(Archive& archive) {
-    archive(roles_, exclusive_, outside_, longest_, pace_, stages_, time_, leverage_, slow_);
+    archive(roles_, exclusive_, outside_, longest_, pace_, first_time_, stages_, time_, leverage_,
+            slow_);
   }
 
  private:
@@ -77,6 +79,7 @@ class RankEvidence {
   StageScores stages_;
   LongestScores longest_;
   PaceScores pace_;
+  FirstTimeScores first_time_;
   IterationTime time_;
   Leverage leverage_;
   std::map<int32_t, double> slow_;  // factors

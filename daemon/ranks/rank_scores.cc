@@ -41,7 +41,6 @@ std::vector<Score> RankScores::Add(const JoinedIteration& iteration, const Roles
   return scores;
 }
 
-// 0 where the fit is less sure than one value is: the lengths are unlike those it has learned from.
 double RankScores::ExpectSurely(int32_t role, const Lengths& lengths) const {
   const auto at = roles_.find(role);
   if (at == roles_.end()) return 0;

@@ -51,6 +51,9 @@ class RankScores {
   void Settle(int32_t rank, Finding finding, Finding common);
 
   double Expect(int32_t role, const Lengths& lengths) const;
+  // 0 where the fit is less sure than one value is: the lengths are unlike those it has learned
+  // from.
+  double ExpectSurely(int32_t role, const Lengths& lengths) const;
   // How many iterations the model was learned from.
   double Count(int32_t role) const;
 
@@ -106,7 +109,6 @@ class RankScores {
   };
   std::vector<Row> Rows(const JoinedIteration& iteration, const Roles& roles);
   void Learn(const RankPart& part, double work, double expected, Rank& rank);
-  double ExpectSurely(int32_t role, const Lengths& lengths) const;
   size_t BinOf(double expected, double longest) const;
   std::optional<double> Common(int64_t number, const Row& row) const;
   std::optional<double> CommonOfPeers(const Row& row) const;

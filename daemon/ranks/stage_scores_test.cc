@@ -32,8 +32,7 @@ class Pipeline {
     }
     std::map<int32_t, Score> scores;
     for (const Score& score : scores_.Add(iteration, {})) scores[score.rank] = score;
-    for (const auto& [rank, score] : scores)
-      scores_.Settle(rank, RankScores::Finding::kOrdinary);
+    for (const auto& [rank, score] : scores) scores_.Settle(rank, RankScores::Finding::kOrdinary);
     return scores;
   }
 

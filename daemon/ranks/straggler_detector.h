@@ -1,6 +1,6 @@
 // StragglerDetector: when one rank becomes slow and when it recovers, by its scores.
 //
-// Four kinds of evidence are tested, each by a CusumBank of (excess - tolerance) / deviation.
+// Five kinds of evidence are tested, each by a CusumBank of (excess - tolerance) / deviation.
 // The tolerance is 1 % of the rank's work, because chips of one model differ by as much, and at
 // least three quarters of a deviation: less than that is lost in what the slowest rank of an
 // iteration costs by chance. A slow rank has recovered when a test of (half its excess - excess) /
@@ -23,9 +23,10 @@
 namespace seqpoint::ranks {
 
 // What is tested of a rank in an iteration: its exclusive time, its time outside of collectives
-// (both RankScores), the iteration's time when it is the longest (LongestScores), and the usual
-// piece of its work when the others wait for it (PaceScores).
-enum Part : size_t { kExclusive, kOutside, kLongest, kPace, kParts };
+// (both RankScores), the iteration's time when it is the longest (LongestScores), the usual piece
+// of its work when the others wait for it (PaceScores), and its time outside of collectives when
+// its lengths are new (FirstTimeScores).
+enum Part : size_t { kExclusive, kOutside, kLongest, kPace, kFirstTime, kParts };
 struct Evidence {
   double excess = 0;         // logarithm of time / expected time
   double deviation = 0;      // 0: not known, and no evidence
