@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -33,6 +34,19 @@ inline double MiddleOf(std::vector<double> values) {
   if (values.empty()) return 0;
   std::sort(values.begin(), values.end());
   return (values[(values.size() - 1) / 2] + values[values.size() / 2]) / 2;
+}
+
+// For each value, MiddleOf of the others. O(n log n).
+inline std::vector<double> MiddlesOfOthers(const std::vector<double>& values) {
+  std::vector<size_t> order(values.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::sort(order.begin(), order.end(), [&](size_t a, size_t b) { return values[a] < values[b]; });
+  std::vector<double> middles(values.size(), 0);
+  for (size_t place = 0; place < order.size() && order.size() > 1; ++place) {
+    const auto other = [&](size_t at) { return values[order[at + (at >= place)]]; };
+    middles[order[place]] = (other((order.size() - 2) / 2) + other((order.size() - 1) / 2)) / 2;
+  }
+  return middles;
 }
 
 // The median of normal values is so many times as uncertain as their mean.

@@ -1,7 +1,6 @@
 #include "daemon/ranks/first_time_scores.h"
 
 #include <cmath>
-#include <utility>
 
 #include "daemon/base/statistics.h"
 
@@ -18,22 +17,24 @@ std::vector<Score> FirstTimeScores::Add(const JoinedIteration& iteration, const 
   std::vector<Score> scores;
   for (const auto& [number, parts] : peers) {
     Role& role = roles_[number];
-    for (const RankPart* part : parts) {
-      const auto time_ns = static_cast<double>(part->outside_ns);
-      if (HaveEqualLengths(parts)) {
-        std::vector<double> others;
-        for (const RankPart* other : parts)
-          if (other != part) others.push_back(static_cast<double>(other->outside_ns));
-        const double excess = std::log(time_ns / MiddleOf(std::move(others)));
-        scores.push_back({.rank = part->rank,
-                          .excess = excess,
-                          .deviation = role.alike.deviation(),
-                          .penalties = role.alike.penalties()});
-        role.alike.Add(part->rank, excess);
-      } else if (const double expected = outside.ExpectSurely(number, part->lengths);
-                 expected > 0) {
-        scores.push_back(role.others.Add(part->rank, time_ns / expected));
+    std::vector<double> times;
+    for (const RankPart* part : parts) times.push_back(static_cast<double>(part->outside_ns));
+    const bool alike = HaveEqualLengths(parts);
+    const std::vector<double> others = MiddlesOfOthers(times);
+    for (size_t i = 0; i < parts.size(); ++i) {
+      const int32_t rank = parts[i]->rank;
+      const double expected = alike ? others[i] : outside.ExpectSurely(number, parts[i]->lengths);
+      if (!(expected > 0)) continue;
+      if (!alike) {
+        scores.push_back(role.others.Add(rank, times[i] / expected));
+        continue;
       }
+      const double excess = std::log(times[i] / expected);
+      scores.push_back({.rank = rank,
+                        .excess = excess,
+                        .deviation = role.alike.deviation(),
+                        .penalties = role.alike.penalties()});
+      role.alike.Add(rank, excess);
     }
   }
   return scores;

@@ -12,10 +12,10 @@ namespace seqpoint::ranks {
 namespace {
 
 // Times of a piece before its model is used: two for each of the model's terms.
-constexpr size_t kFirstCount = 2 * WorkSums::kTerms;
+constexpr size_t kFirstTimes = 2 * WorkSums::kTerms;
 // A piece that is shorter than this share of the mean piece tells nothing of the work: most are
 // the microsecond between two collectives of one stream.
-constexpr double kLeastShare = 0.5;
+constexpr double kLeastPiece = 0.5;
 // Pieces, so that the median is none that the first time of a length made longer.
 constexpr size_t kLeastPieces = 3;
 // More pieces are added up to so many.
@@ -23,7 +23,7 @@ constexpr size_t kMostPieces = 32;
 // Another number of pieces in so many iterations in a row: the job has changed.
 constexpr int64_t kChanged = 16;
 // Work that is so much longer than expected, and longer by kClip deviations, is a stall.
-constexpr double kStallExcess = 0.05;
+constexpr double kPieceStall = 0.05;
 
 std::vector<double> PiecesOf(const RankPart& part) {
   const size_t gaps = part.gaps_ns.size();
@@ -41,7 +41,7 @@ std::optional<double> MedianRatio(const std::vector<double>& times,
       std::accumulate(expected.begin(), expected.end(), 0.0) / static_cast<double>(expected.size());
   std::vector<double> ratios;
   for (size_t i = 0; i < times.size(); ++i)
-    if (expected[i] > kLeastShare * mean) ratios.push_back(times[i] / expected[i]);
+    if (expected[i] > kLeastPiece * mean) ratios.push_back(times[i] / expected[i]);
   if (ratios.size() < kLeastPieces) return std::nullopt;
   const double middle = MiddleOf(std::move(ratios));
   return middle > 0 ? std::optional(middle) : std::nullopt;
@@ -54,7 +54,7 @@ bool AreAlike(const std::vector<const RankPart*>& parts) {
          });
 }
 
-bool Tells(const RankPart& part) {
+bool TellsOfPieces(const RankPart& part) {
   return part.observed() && part.missed + part.unmatched == 0 && !part.distorted &&
          part.duration_ns > 0;
 }
@@ -64,7 +64,8 @@ bool Tells(const RankPart& part) {
 std::vector<Score> PaceScores::Add(const JoinedIteration& iteration, const Roles& roles) {
   std::map<int32_t, std::vector<const RankPart*>> peers;  // by role
   for (const RankPart& part : iteration.ranks)
-    if (Tells(part) && roles.HasPeers(part.rank)) peers[roles.RoleOf(part.rank)].push_back(&part);
+    if (TellsOfPieces(part) && roles.HasPeers(part.rank))
+      peers[roles.RoleOf(part.rank)].push_back(&part);
   std::vector<Score> scores;
   for (const auto& [number, parts] : peers) {
     Role& role = roles_[number];
@@ -83,15 +84,15 @@ void PaceScores::CompareAlike(const std::vector<const RankPart*>& parts, Role& r
                               std::vector<Score>& scores) {
   std::vector<Pieces> times;
   for (const RankPart* part : parts) times.push_back(PiecesOf(*part));
+  std::vector<Pieces> expected(parts.size());
+  for (size_t piece = 0; piece < times.front().size(); ++piece) {
+    std::vector<double> of_ranks;
+    for (const Pieces& of_rank : times) of_ranks.push_back(of_rank[piece]);
+    const std::vector<double> middles = MiddlesOfOthers(of_ranks);
+    for (size_t rank = 0; rank < parts.size(); ++rank) expected[rank].push_back(middles[rank]);
+  }
   for (size_t rank = 0; rank < parts.size(); ++rank) {
-    Pieces expected;
-    for (size_t piece = 0; piece < times[rank].size(); ++piece) {
-      Pieces others;
-      for (size_t other = 0; other < parts.size(); ++other)
-        if (other != rank) others.push_back(times[other][piece]);
-      expected.push_back(MiddleOf(std::move(others)));
-    }
-    const std::optional<double> pace = MedianRatio(times[rank], expected);
+    const std::optional<double> pace = MedianRatio(times[rank], expected[rank]);
     if (!pace) continue;
     scores.push_back({.rank = parts[rank]->rank,
                       .excess = std::log(*pace),
@@ -130,13 +131,13 @@ void PaceScores::Learn(const Lengths& lengths, double time_ns, Piece& piece) {
   if (piece.model.count() > 0) {
     const double expected_ns = piece.model.Expect(lengths);
     // A stall is none of the lengths' doing.
-    const double limit = 1 + std::max(kStallExcess, kClip * piece.deviation);
+    const double limit = 1 + std::max(kPieceStall, kClip * piece.deviation);
     if (expected_ns > 0) time_ns = std::clamp(time_ns, expected_ns / limit, expected_ns * limit);
     piece.pending.Add(lengths, time_ns);
     return;
   }
   piece.first.push_back({lengths, time_ns});
-  if (piece.first.size() < kFirstCount) return;
+  if (piece.first.size() < kFirstTimes) return;
   piece.deviation = piece.model.Start(piece.first);
   piece.first.clear();
 }

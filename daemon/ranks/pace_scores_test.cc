@@ -3,7 +3,9 @@
 #include <cmath>
 #include <map>
 #include <random>
+#include <vector>
 
+#include "daemon/base/statistics.h"
 #include "gtest/gtest.h"
 
 namespace seqpoint::ranks {
@@ -55,6 +57,13 @@ class Job {
   Roles roles_;
   PaceScores scores_;
 };
+
+TEST(MiddlesOfOthers, AreThoseWithoutEachValue) {
+  EXPECT_EQ(MiddlesOfOthers({5}), std::vector<double>({0}));
+  EXPECT_EQ(MiddlesOfOthers({5, 1}), std::vector<double>({1, 5}));
+  EXPECT_EQ(MiddlesOfOthers({3, 1, 7}), std::vector<double>({4, 5, 2}));
+  EXPECT_EQ(MiddlesOfOthers({3, 1, 7, 4}), std::vector<double>({4, 4, 3, 3}));
+}
 
 TEST(PaceScores, RanksOfEqualLengthsAreComparedInIterationsOfNewLengths) {
   Job job;
