@@ -65,6 +65,9 @@ TEST_F(ClientTest, RunPassesSignalsOn) {
   Result result = Wait(child);
   EXPECT_EQ(result.code, 3);
   EXPECT_EQ(result.out, "got it\n");
+  // It was stopped, and did not fail.
+  EXPECT_THAT(result.err, HasSubstr("interrupted by signal 15 (Terminated)"));
+  EXPECT_THAT(Client({"jobs", "2", "--no-start", "--json"}).out, HasSubstr("\"signal\": 15"));
 }
 
 // A command run in a terminal of 24 rows, with what a person types; returns what it showed.

@@ -129,10 +129,16 @@ std::string RanksText(const v1::GetRanksReply& reply) {
     }
   }
   std::string text = table.ToString();
+  if (!reply.first_end().empty())
+    absl::StrAppend(&text, "\n", Wrap("ended:   ", reply.first_end()));
   if (reply.has_standstill()) {
     absl::StrAppend(&text, "\n", Wrap("stands:  ", reply.standstill().message()));
   }
   if (!reply.message().empty()) return absl::StrCat(text, "\n", Note(reply.message()));
+  text += Wrap("",
+               "WORK is the part of ITERATION outside of collectives, WAIT the part in them before "
+               "the last rank came, the rest transfers; LAST is a share of the rank's own timed "
+               "collectives: those to which it came last");
   absl::StrAppend(&text, "\n", episodes);
   if (reply.rotating()) {
     text += Note(

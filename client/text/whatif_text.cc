@@ -324,6 +324,14 @@ std::string WhatIfListText(const v1::WhatIfReply& reply, bool all, int width) {
     absl::StrAppend(&text, FormatCount(unfit, "preset"), unfit == 1 ? " does" : " do",
                     " not apply; --all shows ", unfit == 1 ? "it" : "them", "\n");
   }
+  if (reply.ranks() > 1) {
+    text += Wrap(
+        "",
+        absl::StrCat("its ", reply.ranks(),
+                     " ranks can be changed by --apply: without-slow-rank,rank=R, balance-lengths, "
+                     "bucket-size,bytes=B, bandwidth,factor=F, ranks,count=N "
+                     "(--presets says what each assumes)"));
+  }
   return absl::StrCat(text, "\n", Basis(reply));
 }
 

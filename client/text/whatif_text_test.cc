@@ -130,7 +130,13 @@ TEST(WhatIfTextTest, WhatDoesNotApplySaysWhy) {
               AllOf(StartsWith("gist does not apply: there is nothing in the trace: no relu\n"),
                     Not(HasSubstr("warning:"))));
   EXPECT_THAT(WhatIfListText(reply, /*all=*/true, 0),
-              HasSubstr("  there is nothing in the trace: no relu\n"));
+              AllOf(HasSubstr("  there is nothing in the trace: no relu\n"),
+                    Not(HasSubstr("balance-lengths"))));
+  // What changes ranks is asked for apart.
+  reply.set_ranks(4);
+  EXPECT_THAT(WhatIfListText(reply, false, 0),
+              AllOf(HasSubstr("its 4 ranks can be changed by --apply: without-slow-rank,rank=R, "),
+                    HasSubstr("ranks,count=N")));
   answer.clear_warnings();
   EXPECT_THAT(WhatIfText(reply, false, 0),
               StartsWith("compressed activations (gist): it changes nothing in these traces\n"));

@@ -99,12 +99,15 @@ void Job::AddSteps(const std::set<int32_t>& live_ranks) {
   }
 }
 
-void Job::OnProcessEnd(int64_t process_id, bool orderly, int64_t now_ns, bool failed) {
+void Job::OnProcessEnd(int64_t process_id, bool orderly, int64_t now_ns, bool failed,
+                       const EndSeen& seen) {
   Process& process = processes_.at(process_id);
   if (!process.alive()) return;
   process.row.end_ns = now_ns;
   process.row.lost = !orderly;
   process.state.set_ended_well(orderly && !failed);
+  process.state.set_ended_after_ns(seen.after_ns);
+  process.state.set_ended_before_ns(seen.before_ns);
   if (process.learning) {
     // Too short a run to agree: what the learn stream alone shows is what there is.
     if (!rule_) {

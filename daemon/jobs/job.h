@@ -115,8 +115,10 @@ class Job final : private JobEvents {
   // A process of this job connected for the first time. `gone`: processes that do not run any more,
   // though their last records are not read yet.
   void AddProcess(const ProcessRow& row, const std::set<int64_t>& gone = {});
-  // The ring is drained and the process is gone; `failed`: with another exit status than 0.
-  void OnProcessEnd(int64_t process_id, bool orderly, int64_t now_ns, bool failed = false);
+  // The ring is drained and the process is gone; `failed`: with another exit status than 0; `seen`:
+  // when it went.
+  void OnProcessEnd(int64_t process_id, bool orderly, int64_t now_ns, bool failed = false,
+                    const EndSeen& seen = {});
   // A program that `seqpoint run` started has ended. With status 0, a process without goodbye
   // (os._exit, a child of multiprocessing) ended well, too.
   void EndProgram(const ProgramEndState& end);

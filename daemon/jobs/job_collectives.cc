@@ -41,7 +41,8 @@ void Job::AddToCollectives(Process& process, const FinishedIteration& iteration,
   diagnosis_.windows().AddBoundary(process.row.rank, numbered.number, iteration.boundary_ns(),
                                    lengths, numbered.cold);
   const int64_t number = process.LibraryNumber(numbered.number);
-  if (number < 0) return;  // the library did not know yet where iterations begin
+  // The library did not know (yet) where iterations begin, and says 0 of all.
+  if (!process.monitor || number < 0) return;
   process.collectives.OnIteration(
       static_cast<uint64_t>(number),
       {.number = numbered.number,
@@ -60,6 +61,8 @@ void Job::AddJoinedIterations() {
   for (auto& [id, process] : processes_) {
     for (ranks::RankIteration& iteration : process->collectives.TakeJoined(!process->alive())) {
       if (process->state.unmatched()) continue;
+      // It may have waited for the GPU's stamps, behind the last records of collectives.
+      changes_.Mark(Change::kCollectives);
       diagnosis_.windows().SetTimed(iteration.rank, iteration.number);
       observation_.Add(std::move(iteration));
     }
@@ -89,7 +92,7 @@ int64_t Job::NewestIteration() const {
 }
 
 void Job::AskForWindow() {
-  if (!live()) return;
+  if (!live() || facts_.host_times()) return;  // a host's work is not traced
   if (diagnosis_.Ask(NewestIteration(), observation_.ranks(), observation_.verdicts())) {
     changes_.Mark(Change::kRanks);
   }
@@ -138,7 +141,7 @@ std::string Job::NoRanksKnown() const {
 v1::GetRanksReply Job::DescribeRanks() const {
   v1::GetRanksReply reply;
   SetVerdicts(observation_.verdicts(), &reply);
-  diagnosis_.SetReasons(&reply);
+  diagnosis_.SetReasons(facts_.host_times(), &reply);
   const auto processes = processes_.LastOfRanks();
   for (const auto& [rank, process] : processes) {
     auto* const list = reply.mutable_ranks();
@@ -154,6 +157,9 @@ v1::GetRanksReply Job::DescribeRanks() const {
   }
   std::sort(reply.mutable_ranks()->begin(), reply.mutable_ranks()->end(),
             [](const v1::RankSummary& a, const v1::RankSummary& b) { return a.rank() < b.rank(); });
+  // Who stops a whole job by Ctrl-C or by a scheduler ends all of its ranks at once.
+  const bool stopped = row_.state == v1::JOB_STATE_LOST && End().program;
+  if (!stopped && !facts_.imported()) reply.set_first_end(FirstEndInWords(processes_));
   if (standstill_.found()) *reply.mutable_standstill() = *standstill_.found();
   reply.set_incomplete(reply.incomplete() + observation_.losses().incomplete);
   if (std::string why = NoRanksKnown(); !why.empty()) {

@@ -1,4 +1,6 @@
 // Several ranks of one training.
+#include <signal.h>
+
 #include <algorithm>
 #include <cmath>
 #include <memory>
@@ -347,6 +349,57 @@ TEST(Job, RanksThatWereHeardLateAndShareNoCollectiveAreNotSetBesideEachOther) {
   EXPECT_THAT(job.DescribeRanks().message(), testing::HasSubstr(kUnknown));
   EXPECT_FALSE(job.DescribeRanks().imbalance().has_loss());
   EXPECT_THAT(job.Describe(true).error(), testing::HasSubstr(kUnknown));
+}
+
+TEST(Job, TheLastIterationsOfTheRanksAreStored) {
+  auto job = std::make_unique<Job>(Row(), JobOptions{});
+  FakeStore store;
+  Ranks ranks(2);
+  ranks.Join(*job);
+  for (int rank = 0; rank < 2; ++rank) {
+    ranks.process(static_cast<size_t>(rank)).SayCommunicator(rank, 2);
+    ranks.process(static_cast<size_t>(rank)).timed = true;
+  }
+  for (int i = 0; i < 200; ++i) ranks.Step();
+  store.Take(*job);
+  ranks.End(*job);
+  store.Take(*job);
+  const v1::GetRanksReply at_end = job->DescribeRanks();
+  EXPECT_EQ(at_end.last_iteration(), 199);
+  const v1::GetRanksReply later = store.Restart(ranks.Rows())->DescribeRanks();
+  EXPECT_EQ(later.last_iteration(), at_end.last_iteration());
+  EXPECT_EQ(later.iterations(), at_end.iterations());
+}
+
+TEST(Job, OfRanksThatDidNotEndWellTheFirstIsNamed) {
+  constexpr int64_t kMs = 1'000'000;
+  const auto words = [](const EndSeen& first, const EndSeen& second, bool stopped = false) {
+    Job job(Row(), {});
+    Ranks ranks(3);
+    ranks.Join(job);
+    for (int i = 0; i < 100; ++i) ranks.Step();
+    // The launcher ends the others, whose rings may be read earlier.
+    job.OnProcessEnd(20, /*orderly=*/true, 1, /*failed=*/true, second);
+    job.OnProcessEnd(21, /*orderly=*/false, 2, /*failed=*/false, first);
+    EXPECT_EQ(job.DescribeRanks().first_end(), "");  // another one still runs
+    job.OnProcessEnd(22, /*orderly=*/true, 3, /*failed=*/false, {1 * kMs, 2 * kMs});
+    ProgramEndState end;
+    end.set_launch("torchrun");
+    end.set_exit_status(1);
+    if (stopped) end.set_signal(SIGINT);
+    job.EndProgram(end);
+    EXPECT_EQ(job.Describe(true).ranks(), job.DescribeRanks().summary());
+    return job.DescribeRanks().first_end();
+  };
+  EXPECT_EQ(words({990 * kMs, 1000 * kMs}, {1300 * kMs, 1310 * kMs}),
+            "rank 1 ended first: it was killed or crashed, 0.31 s before rank 0, the next one");
+  EXPECT_EQ(words({1300 * kMs, 1310 * kMs}, {990 * kMs, 1000 * kMs}),
+            "rank 0 ended first: it ended with an error, 0.31 s before rank 1, the next one");
+  EXPECT_THAT(words({990 * kMs, 1000 * kMs}, {995 * kMs, 1005 * kMs}),
+              testing::HasSubstr("not known, because ranks 1 and 0 ended within 16 ms"));
+  EXPECT_THAT(words({}, {995 * kMs, 1005 * kMs}),
+              testing::HasSubstr("no daemon watched when rank 1 ended"));
+  EXPECT_EQ(words({990 * kMs, 1000 * kMs}, {1300 * kMs, 1310 * kMs}, /*stopped=*/true), "");
 }
 
 TEST(Job, ARestartedDaemonKnowsWhereEachRankWas) {

@@ -48,6 +48,13 @@ struct RingLosses {
   uint32_t clock_kind = 0;
 };
 
+// Between which times of the monotonic clock a process went: its end is looked for every few
+// milliseconds, and its ring is drained later. 0: nobody watched.
+struct EndSeen {
+  int64_t after_ns = 0;
+  int64_t before_ns = 0;
+};
+
 // A finished iteration in the terms of the job.
 struct NumberedIteration {
   int64_t number = 0;

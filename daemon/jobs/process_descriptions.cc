@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "daemon/base/saturate.h"
 #include "daemon/jobs/hello.h"
@@ -89,6 +90,39 @@ std::string UnmatchedInWords(const ProcessTable& processes) {
       " not heard from the start on, and no collective shows which iterations of ",
       many ? "theirs" : "it",
       " are the same as those of other ranks; start the daemon before the training");
+}
+
+std::string FirstEndInWords(const ProcessTable& processes) {
+  if (processes.live() || processes.one_rank()) return "";
+  std::vector<const Process*> ends;  // of the ranks that did not end well, the first one first
+  for (const auto& [rank, process] : processes.LastOfRanks()) {
+    if (!process->state.ended_well()) ends.push_back(process);
+  }
+  if (ends.empty()) return "";
+  std::stable_sort(ends.begin(), ends.end(), [](const Process* a, const Process* b) {
+    return a->state.ended_before_ns() < b->state.ended_before_ns();
+  });
+  const Process& first = *ends[0];
+  if (first.state.ended_before_ns() == 0) {
+    return absl::StrCat("which rank ended first is not known, because no daemon watched when rank ",
+                        first.row.rank, " ended");
+  }
+  const std::string how = first.row.lost ? "was killed or crashed" : "ended with an error";
+  if (ends.size() == 1) return absl::StrCat("rank ", first.row.rank, " ", how);
+  const auto overlaps = std::find_if(ends.begin() + 1, ends.end(), [&](const Process* other) {
+    return other->state.ended_after_ns() < first.state.ended_before_ns();
+  });
+  if (overlaps != ends.end()) {
+    const ProcessState& other = (*overlaps)->state;
+    const int64_t within_ns = other.ended_before_ns() - first.state.ended_after_ns();
+    return absl::StrCat("which rank ended first is not known, because ranks ", first.row.rank,
+                        " and ", (*overlaps)->row.rank, " ended within ", within_ns / 1'000'000 + 1,
+                        " ms");
+  }
+  const Process& next = *ends[1];
+  const int64_t gap_ns = next.state.ended_before_ns() - first.state.ended_before_ns();
+  return absl::StrFormat("rank %d ended first: it %s, %.2f s before rank %d, the next one",
+                         first.row.rank, how, static_cast<double>(gap_ns) * 1e-9, next.row.rank);
 }
 
 std::string WhyTimeOnly(const ProcessTable& processes) {

@@ -20,6 +20,9 @@ std::string OvercountedInWords(const ProcessTable& processes);
 // Whose iterations cannot be set beside those of other ranks, and why; empty: none's, or the job
 // has one rank.
 std::string UnmatchedInWords(const ProcessTable& processes);
+// Which rank of a job that is over ended first of those that did not end well, how, and how long
+// before the next one, or why that is not known. Empty: all ended well.
+std::string FirstEndInWords(const ProcessTable& processes);
 // Why only time is known; empty: a process has CUPTI.
 std::string WhyTimeOnly(const ProcessTable& processes);
 // Why no kernel was measured by itself, where a process or the choice of metrics is the reason.

@@ -73,6 +73,9 @@ TEST(ProgramEnds, AProgramThatFailsIsTheOneThatIsNamed) {
   EXPECT_EQ(EndText(*crashed.program), "signal 11 (Segmentation fault)");
   ends.Add(End("stopped", 0, SIGINT));
   EXPECT_EQ(Judge(ends, {{.launch = "stopped", .lost = true}}).state, v1::JOB_STATE_LOST);
+  // A launcher answers Ctrl-C with a status of its own.
+  ends.Add(End("launcher", 1, SIGINT));
+  EXPECT_EQ(Judge(ends, {{.launch = "launcher", .failed = true}}).state, v1::JOB_STATE_LOST);
 }
 
 TEST(ProgramEnds, AProgramOfWhichNoProcessTrainedEndsTheJob) {

@@ -204,7 +204,7 @@ bool RankDiagnosis::Update(const ranks::Verdicts& verdicts) {
   return changed;
 }
 
-void RankDiagnosis::SetReasons(v1::GetRanksReply* reply) const {
+void RankDiagnosis::SetReasons(bool host_times, v1::GetRanksReply* reply) const {
   for (v1::RankSummary& rank : *reply->mutable_ranks()) {
     for (v1::SlowEpisode& episode : *rank.mutable_episodes()) {
       const auto it = reasons_.find({rank.rank(), episode.first_iteration()});
@@ -214,12 +214,13 @@ void RankDiagnosis::SetReasons(v1::GetRanksReply* reply) const {
       episode.clear_message();
       episode.clear_cost_message();
       if (it == reasons_.end()) {
-        constexpr char kNotYet[] =
-            "not known, because the ranks were not traced at the same iterations meanwhile, or at "
-            "too few whose lengths were not new";
-        episode.set_message(kNotYet);
-        episode.set_cost_message(kNotYet);
-        episode.set_reason_message(kNotYet);
+        const char* const why =
+            host_times ? "not known, because no GPU does the work, and only a GPU's is traced"
+                       : "not known, because the ranks were not traced at the same iterations "
+                         "meanwhile, or at too few whose lengths were not new";
+        episode.set_message(why);
+        episode.set_cost_message(why);
+        episode.set_reason_message(why);
         continue;
       }
       const SlowReasonState& reason = it->second;

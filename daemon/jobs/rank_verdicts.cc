@@ -194,6 +194,7 @@ ranks::Verdicts VerdictsOf(const v1::GetRanksReply& from) {
 }
 
 std::string SummaryOf(const v1::GetRanksReply& reply) {
+  if (!reply.first_end().empty()) return reply.first_end();
   if (reply.has_standstill()) return reply.standstill().message();
   std::vector<std::string> slow;
   for (const v1::RankSummary& rank : reply.ranks()) {

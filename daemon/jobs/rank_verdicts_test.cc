@@ -4,6 +4,8 @@
 #include <google/protobuf/util/message_differencer.h>
 #include <gtest/gtest.h>
 
+#include "daemon/jobs/rank_diagnosis.h"
+
 namespace seqpoint::jobs {
 namespace {
 
@@ -70,6 +72,17 @@ TEST(RankVerdicts, TheSummaryHasTheGravestFirst) {
   EXPECT_EQ(SummaryOf(reply), "");
   reply.mutable_standstill()->set_message("rank 1 waits");
   EXPECT_EQ(SummaryOf(reply), "rank 1 waits");
+}
+
+TEST(RankVerdictsTest, WhereNoGpuDoesTheWorkTheReasonSaysSo) {
+  v1::GetRanksReply reply;
+  reply.add_ranks()->add_episodes()->set_first_iteration(7);
+  const v1::SlowEpisode& episode = reply.ranks(0).episodes(0);
+  RankDiagnosis diagnosis;
+  diagnosis.SetReasons(/*host_times=*/true, &reply);
+  EXPECT_THAT(episode.reason_message(), testing::HasSubstr("not known, because no GPU"));
+  diagnosis.SetReasons(/*host_times=*/false, &reply);
+  EXPECT_THAT(episode.reason_message(), testing::HasSubstr("the ranks were not traced"));
 }
 
 }  // namespace

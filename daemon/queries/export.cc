@@ -7,6 +7,7 @@
 #include <set>
 #include <utility>
 
+#include "absl/functional/function_ref.h"
 #include "absl/strings/str_cat.h"
 #include "daemon/base/status_macros.h"
 #include "daemon/iterations/trace_iterations.h"
@@ -52,8 +53,10 @@ class OwnTraces {
         by_rank_(by_rank),
         windows_(&store, StoredWindows::Names::kDemangled) {}
 
-  // `next`: the piece behind it, if there is one.
-  absl::Status Write(const Piece& piece, const Piece* next, traces::ChromeWriter* writer) {
+  // `next`: the piece behind it, if there is one. `writer` is asked for where there is something to
+  // write: a rank that does the work on the host records no more than its collectives.
+  absl::Status Write(const Piece& piece, const Piece* next,
+                     absl::FunctionRef<traces::ChromeWriter*()> writer) {
     const auto [rank, number] = piece;
     SEQPOINT_ASSIGN_OR_RETURN(const auto rows,
                               ReadRows(store_, job_.job_id, rank, number, number + 1));
@@ -64,6 +67,7 @@ class OwnTraces {
       records_[{record.kernel.stream, static_cast<int64_t>(record.kernel.start_ns)}] = record;
     });
     if (!trace.ok()) return trace.status();
+    if (trace->calls.empty() && trace->works.empty()) return absl::OkStatus();
     NameOwnRows(&*trace);
     const int64_t end_ns = EndOf(*trace);
     std::map<int64_t, int64_t> by_start;  // iterations by when they start on the GPU
@@ -97,7 +101,7 @@ class OwnTraces {
       return Fields(of == by_start.begin() ? number : std::prev(of)->second,
                     records_.find({trace->streams[work.stream].id, work.start_ns}));
     };
-    return writer->Add(*trace, options) ? absl::OkStatus() : Gone();
+    return writer()->Add(*trace, options) ? absl::OkStatus() : Gone();
   }
 
   // Several ranks traced the iteration. Writes arrows from the rank that came last in a collective,
@@ -197,6 +201,16 @@ absl::Status Mark(Store& store, const jobs::SnapshotData& job, traces::RecordedT
   return absl::OkStatus();
 }
 
+absl::Status NoTraces(const jobs::SnapshotData& job) {
+  const char* const why = job.host_times
+                              ? "no iteration was traced, because the host does the work and no GPU"
+                          : job.end_ns == 0 ? "no iteration was traced yet; wait for the first"
+                                            : "no iteration was traced before it ended";
+  return absl::FailedPreconditionError(absl::StrCat("job \"", job.name, "@", job.run_id,
+                                                    "\": ", why,
+                                                    "; export --csv has a row of each iteration"));
+}
+
 }  // namespace
 
 absl::Status ExportChrome(Store& store, const jobs::SnapshotData& job, WriteFunction write) {
@@ -204,13 +218,7 @@ absl::Status ExportChrome(Store& store, const jobs::SnapshotData& job, WriteFunc
   std::erase_if(traces, [](const auto& trace) {  // learn logs
     return trace.second < 0 && !IsRecordedTrace(trace.second);
   });
-  if (traces.empty()) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "job \"", job.name, "@", job.run_id,
-        job.end_ns == 0 ? "\": no iteration was traced yet; wait for the first, or export --csv"
-                        : "\": no iteration was traced before it ended; export --csv has a row of "
-                          "each iteration"));
-  }
+  if (traces.empty()) return NoTraces(job);
   const bool by_rank = traces.front().first != traces.back().first;
   traces::ChromeFile file = {.name = absl::StrCat(job.name, "@", job.run_id),
                              .base_ns = job.start_ns,
@@ -222,8 +230,10 @@ absl::Status ExportChrome(Store& store, const jobs::SnapshotData& job, WriteFunc
     const auto [rank, number] = traces[i];
     const auto* const next = i + 1 < traces.size() ? &traces[i + 1] : nullptr;
     if (!IsRecordedTrace(number)) {
-      if (!writer) writer.emplace(file, write);
-      SEQPOINT_RETURN_IF_ERROR(own.Write(traces[i], next, &*writer));
+      SEQPOINT_RETURN_IF_ERROR(own.Write(traces[i], next, [&] {
+        if (!writer) writer.emplace(file, write);
+        return &*writer;
+      }));
       continue;
     }
     SEQPOINT_ASSIGN_OR_RETURN(auto recorded, ReadRecordedTrace(store, job.job_id, rank, number));
@@ -242,6 +252,7 @@ absl::Status ExportChrome(Store& store, const jobs::SnapshotData& job, WriteFunc
     }
     if (!writer->Add(trace, {.by_rank = by_rank})) return Gone();
   }
+  if (!writer) return NoTraces(job);
   for (const auto& [number, ranks] : SharedIterations(traces)) {
     SEQPOINT_RETURN_IF_ERROR(own.WriteCollectives(number, ranks, &*writer));
   }

@@ -135,6 +135,7 @@ absl::StatusOr<v1::WhatIfReply> WhatIf(const jobs::Snapshot& snapshot, const Rec
   }
   *reply.mutable_losses() = job.losses;
   reply.set_clock_kind(job.clock_kind);
+  reply.set_ranks(static_cast<int32_t>(job.ranks.size()));
   return reply;
 }
 

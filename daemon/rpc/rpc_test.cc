@@ -197,6 +197,9 @@ TEST_F(RpcTest, WatcherSeesTheJobAtOnceEachChangeAndTheEnd) {
   v1::WatchJobReply reply;
   ASSERT_TRUE(reader->Read(&reply));
   EXPECT_EQ(reply.job().iterations(), 1'000);
+  // A daemon that ends when nobody needs it must not leave a watcher, whose program may be about to
+  // connect.
+  EXPECT_EQ(server_->since_last_question(), absl::ZeroDuration());
   v1::Job job = FakeBackend::SampleJob();
   job.set_iterations(1'001);
   backend_.PutJob(job);

@@ -212,6 +212,8 @@ class Service final : public v1::Profiler::Service {
 
   grpc::Status WatchJob(grpc::ServerContext* context, const v1::WatchJobRequest* request,
                         grpc::ServerWriter<v1::WatchJobReply>* writer) override {
+    // `seqpoint run` watches its job from before its program connects, which may import for long.
+    const Question question(this);
     SEQPOINT_RPC_CHECK(CheckJobName(request->job()));
     if (request->min_interval_ms() < 0) {
       return ToGrpc(absl::InvalidArgumentError(

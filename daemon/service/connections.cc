@@ -35,6 +35,7 @@ struct Connections::Connection final : public ingest::RingSink {
   std::unique_ptr<ingest::RingReader> reader;
   std::unique_ptr<ingest::ControlWriter> control;
   bool gone = false;
+  jobs::EndSeen seen;  // once it is gone
   bool ended = false;  // it is drained; it leaves after the commit
   std::optional<abi::Control> staged;
   // Published last.
@@ -133,10 +134,16 @@ absl::Status Connections::OnProcess(ingest::AcceptedProcess process) {
   return absl::OkStatus();
 }
 
+void Connections::BeforeWatch() {
+  watched_before_ns_ = std::exchange(watched_ns_, clock_.MonotonicNs());
+}
+
 void Connections::OnGone(uint64_t id) {
   for (const auto& connection : connections_) {
     if (connection->server_id != id) continue;
     connection->gone = true;
+    // It ran when the look before began.
+    connection->seen = {.after_ns = watched_before_ns_, .before_ns = clock_.MonotonicNs()};
     connection->reader->SetProcessGone();
   }
 }
@@ -173,7 +180,8 @@ Connections::Progress Connections::Poll(uint64_t most_records) {
 void Connections::End(Connection& connection) {
   const ingest::RingStats stats = connection.reader->stats();
   connection.ended = true;
-  connection.job->OnProcessEnd(connection.process_id, stats.closed, clock_.WallNs(), stats.failed);
+  connection.job->OnProcessEnd(connection.process_id, stats.closed, clock_.WallNs(), stats.failed,
+                               connection.seen);
   const JobRow& row = connection.job->row();
   spdlog::info("process of job {}@{} {}: {} events and {} records read", row.name, row.run_id,
                stats.closed ? "ended" : "vanished", stats.events_received, stats.records_received);

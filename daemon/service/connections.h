@@ -35,6 +35,8 @@ class Connections : public ingest::InjectServer::Handler {
   absl::Status OnProcess(ingest::AcceptedProcess process) override
       ABSL_LOCKS_EXCLUDED(registry_.mutex());
   void OnGone(uint64_t id) override;
+  // Ends of processes are about to be looked for.
+  void BeforeWatch();
 
   struct Progress {
     bool any = false;   // something came
@@ -73,6 +75,8 @@ class Connections : public ingest::InjectServer::Handler {
   const int64_t start_ns_;  // of the monotonic clock
   std::vector<std::unique_ptr<Connection>> connections_;
   std::atomic<size_t> count_ = 0;
+  // Monotonic times, before the last look for ends and before the one before.
+  int64_t watched_ns_ = 0, watched_before_ns_ = 0;
 };
 
 }  // namespace seqpoint::service

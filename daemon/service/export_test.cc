@@ -26,6 +26,13 @@ TEST_F(ExportTest, TheTraceIsJsonWithNamedRowsAndExactTimes) {
     WriteBatch batch;
     const int64_t job_id = store->NewJobId();
     const int64_t process_id = store->NewProcessId();
+    const int64_t on_host_id = store->NewJobId();
+    batch.jobs.push_back({.job_id = on_host_id,
+                          .name = "on the host",
+                          .run_id = "1",
+                          .state = v1::JOB_STATE_ENDED,
+                          .start_ns = kJobStartNs,
+                          .end_ns = kJobStartNs + 9'000'000'000});
     for (const char* name : {"traced", "not traced"}) {
       batch.jobs.push_back({.job_id = name[0] == 't' ? job_id : store->NewJobId(),
                             .name = name,
@@ -70,6 +77,13 @@ TEST_F(ExportTest, TheTraceIsJsonWithNamedRowsAndExactTimes) {
     records.append(reinterpret_cast<const char*>(&graph), sizeof(graph));
     batch.trace_segments = {
         {.job_id = job_id, .number = 40, .process_id = process_id, .records = records}};
+    abi::DataRecord collective = {};
+    collective.collective.type = static_cast<uint16_t>(abi::DataType::kCollective);
+    batch.trace_segments.push_back(
+        {.job_id = on_host_id,
+         .number = 3,
+         .process_id = store->NewProcessId(),
+         .records = {reinterpret_cast<const char*>(&collective), sizeof(collective)}});
     ASSERT_TRUE(store->Write(batch).ok());
   }
   auto daemon = Start();
@@ -83,11 +97,13 @@ TEST_F(ExportTest, TheTraceIsJsonWithNamedRowsAndExactTimes) {
       return true;
     });
   };
-  // An ended job has nothing to wait for.
-  EXPECT_THAT(
-      std::string(export_job("not traced").message()),
-      testing::AllOf(HasSubstr("no iteration was traced"), testing::Not(HasSubstr("wait"))));
-  EXPECT_EQ(text, "");
+  // An ended job has nothing to wait for. Collectives alone are no trace.
+  for (const char* name : {"not traced", "on the host"}) {
+    EXPECT_THAT(std::string(export_job(name).message()),
+                testing::AllOf(HasSubstr("no iteration was traced"), HasSubstr("--csv"),
+                               testing::Not(HasSubstr("wait"))));
+    EXPECT_EQ(text, "");
+  }
   ASSERT_TRUE(export_job("traced").ok());
 
   google::protobuf::Struct trace;

@@ -68,6 +68,7 @@ void IngestLoop::Run() {
   int wait_ms = kIdlePollMs;
   while (true) {
     const bool stopping = stop_;
+    connections_.BeforeWatch();
     server_->RunOnce(stopping ? 0 : wait_ms);
     const absl::Duration now = Now();
     bool commit_first = false;

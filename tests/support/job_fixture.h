@@ -250,6 +250,7 @@ class FakeProcess {
   // Iterate() sums gradients up over the ranks of SayCommunicator(); this is the number of the next
   // such collective.
   std::optional<uint32_t> next_reduction;
+  bool timed = false;  // with the GPU's times of the collectives
 
  private:
   // The library records it from the start on, and says 0 of the iteration until it has a rule.
@@ -262,7 +263,21 @@ class FakeProcess {
                        .iteration = level_ >= abi::Level::kMark ? matcher_.iteration() : 0};
     record.arrivals.sequence[0] = *next_reduction;
     record.arrivals.kind[0] = 1;
+    record.arrivals.timed = timed ? 1 : 0;
     if (!deaf) job_->OnCollectives(id_, record);
+    if (timed && !deaf) {
+      const auto start_ns = static_cast<uint64_t>(gpu_ns_);
+      const uint64_t iteration = record.arrivals.iteration;
+      record = {};
+      record.collective = {.type = static_cast<uint16_t>(abi::DataType::kCollective),
+                           .communicator = 1,
+                           .kind = 1,
+                           .iteration = iteration,
+                           .gpu_start_ns = start_ns,
+                           .gpu_end_ns = start_ns + 10'000,
+                           .sequence = *next_reduction};
+      job_->OnCollectives(id_, record);
+    }
     ++*next_reduction;
   }
   void SayFeature(abi::Feature feature, abi::FeatureState state, const std::string& message,

@@ -40,17 +40,21 @@ std::string WhyNothing(int wait_status, const std::string& adapter_missing) {
          "kind can report its iterations with two lines (docs/using/pytorch.md)";
 }
 
+std::string EndedBy(int signal, const char* how) {
+  return absl::StrCat(
+      signal == SIGINT ? "interrupted by Ctrl-C" : absl::StrCat(how, " by signal ", signal), " (",
+      strsignal(signal), ")");
+}
+
 }  // namespace
 
 std::string RunSummary(const v1::Job& job, const Answerable& answers, int wait_status,
-                       const std::string& adapter_missing) {
+                       const std::string& adapter_missing, int stop_signal) {
   std::string text = JobTitle(job);
   if (WIFSIGNALED(wait_status)) {
-    int number = WTERMSIG(wait_status);
-    absl::StrAppend(
-        &text,
-        number == SIGINT ? ", interrupted by Ctrl-C" : absl::StrCat(", ended by signal ", number),
-        " (", strsignal(number), ")");
+    absl::StrAppend(&text, ", ", EndedBy(WTERMSIG(wait_status), "ended"));
+  } else if (stop_signal != 0) {
+    absl::StrAppend(&text, ", ", EndedBy(stop_signal, "interrupted"));
   } else if (WEXITSTATUS(wait_status) != 0 && job.process_count() > 0) {
     absl::StrAppend(&text, ", the command ended with status ", WEXITSTATUS(wait_status));
   }

@@ -17,9 +17,10 @@ struct Answerable {
 };
 
 // The summary. `wait_status`: how the program ended, as waitpid gives it; `adapter_missing`: the
-// result of AdapterMissing.
+// result of AdapterMissing; `stop_signal`: to which the program answered with an exit status; 0:
+// none.
 std::string RunSummary(const v1::Job& job, const Answerable& answers, int wait_status,
-                       const std::string& adapter_missing = "");
+                       const std::string& adapter_missing = "", int stop_signal = 0);
 
 }  // namespace seqpoint::client
 

@@ -94,6 +94,12 @@ void Supervisor::Handle(const signalfd_siginfo& info, Progress* progress) {
       progress->Hide();
       raise(SIGSTOP);
       return;
+    case SIGINT:
+    case SIGTERM:
+    case SIGHUP:
+    case SIGQUIT:
+      stop_signal_ = number;
+      [[fallthrough]];
     default:
       // From the terminal (the kernel) the program got it too.
       if (info.ssi_code != SI_KERNEL) kill(child_, number);

@@ -31,12 +31,16 @@ class Supervisor {
   // Until the program's end; `redraw` is called several times a second. Returns its wait status.
   int Wait(Progress* progress, absl::FunctionRef<void()> redraw);
 
+  // The last signal that came to stop the program, as by Ctrl-C; 0: none.
+  int stop_signal() const { return stop_signal_; }
+
  private:
   void Handle(const signalfd_siginfo& info, Progress* progress);
 
   sigset_t signals_;
   int fd_ = -1;
   pid_t child_ = -1;
+  int stop_signal_ = 0;
   bool was_visible_ = false;
 };
 
