@@ -82,29 +82,6 @@ absl::StatusOr<v1::Job> Prepare(Connection* connection, const RunOptions& option
   return reply.job();
 }
 
-// What else runs under this name; empty: nothing.
-std::string RunsAlready(Connection* connection, const v1::Job& job) {
-  const std::string name = Quote(job.name());
-  if (job.state() == v1::JOB_STATE_LEARNING || job.state() == v1::JOB_STATE_MARKING) {
-    return absl::StrCat("job ", name,
-                        " runs already under this run id: both runs are one job, and "
-                        "of a rank that runs twice the first process alone is counted; a --run-id "
-                        "of its own keeps this run apart");
-  }
-  v1::ListJobsRequest request;
-  request.set_live_only(true);
-  request.set_name(job.name());
-  const auto reply = connection->Call(&v1::Profiler::Stub::ListJobs, request);
-  if (!reply.ok()) return "";
-  for (const v1::Job& other : reply->jobs()) {
-    if (other.id() == job.id()) continue;
-    return absl::StrCat("another run of job ", name, " is under way: ", name,
-                        " means this run, the latest; ask for the other one as job ", other.id(),
-                        ", or give this one a name of its own by --job");
-  }
-  return "";
-}
-
 // However the program ended: the job ends with it.
 void TellEnd(Connection* connection, const v1::Job& job, int exit_status, int signal) {
   v1::ControlRequest request;
@@ -185,7 +162,6 @@ int Run(const RunOptions& options) {
       const bool private_daemon =
           options.connect.start_private && daemon.ok() && daemon->private_daemon();
       watcher = std::make_unique<JobWatcher>(connection.get(), private_daemon, *job);
-      if (const std::string said = RunsAlready(connection.get(), *job); !said.empty()) Say(said);
     }
   }
   if (absl::IsInvalidArgument(error)) {
