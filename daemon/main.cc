@@ -7,6 +7,7 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <memory>
 #include <string>
 
 #include "CLI/CLI.hpp"
@@ -16,6 +17,7 @@
 #include "daemon/base/descriptors.h"
 #include "daemon/base/retry.h"
 #include "daemon/rpc/server.h"
+#include "daemon/rpc/uplink.h"
 #include "daemon/service/daemon.h"
 #include "spdlog/sinks/basic_file_sink.h"
 #include "spdlog/spdlog.h"
@@ -80,6 +82,7 @@ int main(int argc, char** argv) {
   bool private_daemon = false;
   seqpoint::service::DaemonOptions options;
   seqpoint::rpc::ServerOptions server_options;
+  seqpoint::rpc::UplinkOptions uplink_options;
 
   CLI::App app{
       "SeqPoint Profiler daemon: reads the rings of training processes, answers over gRPC"};
@@ -108,6 +111,12 @@ int main(int argc, char** argv) {
   app.add_option("--tls-key", server_options.tls_key_file, "PEM file of the key");
   app.add_option("--tls-client-ca", server_options.tls_client_ca_file,
                  "PEM file of the certificate authority of the clients; required with --listen");
+  app.add_option("--hub", uplink_options.address,
+                 "tell this hub of all jobs: host:port, over TLS, or unix:PATH");
+  app.add_option("--hub-ca", uplink_options.tls_ca_file,
+                 "PEM file of the certificate authority of the hub");
+  app.add_flag("--accept-nodes", options.takes_nodes,
+               "be a hub: take what nodes tell, on the same addresses as clients");
   app.add_flag("--move-corrupt-store-aside", options.store.move_corrupt_aside,
                "rename a damaged store and start a new one");
   app.add_flag("--private", private_daemon,
@@ -150,12 +159,22 @@ int main(int argc, char** argv) {
   options.ingest.max_processes = shares->processes;
   server_options.max_connections = shares->api_connections;
 
+  options.has_hub = !uplink_options.address.empty();
   auto daemon = seqpoint::service::Daemon::Start(options);
   if (!daemon.ok()) return Fail(daemon.status());
+  server_options.nodes = (*daemon)->nodes();
   auto server = seqpoint::RetryWhileTaken(kLockPatience, [&] {
     return seqpoint::rpc::Server::Start(server_options, &(*daemon)->backend());
   });
   if (!server.ok()) return Fail(server.status());
+  std::unique_ptr<seqpoint::rpc::Uplink> uplink;
+  if (options.has_hub) {
+    uplink_options.tls_certificate_file = server_options.tls_certificate_file;
+    uplink_options.tls_key_file = server_options.tls_key_file;
+    auto started = seqpoint::rpc::Uplink::Start(uplink_options, (*daemon)->outbox());
+    if (!started.ok()) return Fail(started.status());
+    uplink = *std::move(started);
+  }
   spdlog::info("ready: {}, store {}; at most {} processes, {} clients", server_options.socket_path,
                store_path, shares->processes, shares->api_connections);
 
@@ -167,5 +186,6 @@ int main(int argc, char** argv) {
   }
   (*server)->Stop(absl::Seconds(1));
   (*daemon)->Stop();
+  uplink.reset();
   return 0;
 }

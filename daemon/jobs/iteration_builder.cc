@@ -303,6 +303,11 @@ void IterationBuilder::NoteStretch(const PendingIteration& done, FinishedIterati
   s.set_stretch_start_ns(0);
 }
 
+void IterationBuilder::Add(FinishedIteration iteration) {
+  state_.set_number(iteration.number() + 1);
+  finished_.push_back(std::move(iteration));
+}
+
 std::vector<FinishedIteration> IterationBuilder::TakeFinished() {
   return std::exchange(finished_, {});
 }

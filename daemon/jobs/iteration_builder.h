@@ -58,6 +58,8 @@ class IterationBuilder {
   // The events of another matcher follow.
   void Reset();
 
+  // One that another daemon built, the next one of its process.
+  void Add(FinishedIteration iteration);
   // Finished since the last call, in order.
   std::vector<FinishedIteration> TakeFinished();
 

@@ -14,6 +14,7 @@
 #include "daemon/jobs/hello.h"
 #include "daemon/jobs/process.h"
 #include "daemon/jobs/process_descriptions.h"
+#include "daemon/jobs/rule_codec.h"
 #include "injection/abi/ring.h"
 
 namespace seqpoint::jobs {
@@ -32,7 +33,10 @@ bool MarksStarts(const abi::Rule& rule) {
 }  // namespace
 
 Job::Job(JobRow row, JobOptions options)
-    : row_(std::move(row)), options_(options), orders_(options.overhead_budget_share) {}
+    : row_(std::move(row)),
+      options_(options),
+      orders_(options.overhead_budget_share),
+      reports_(options.reports) {}
 
 absl::Status Job::SetMetrics(MetricChoice choice) {
   if (!refused_.empty()) return absl::DataLossError(refused_);
@@ -80,7 +84,7 @@ void Job::AddProcess(const ProcessRow& row, const std::set<int64_t>& gone) {
   if (rule_) process->learning->SetRule(rule_->rule);
   ranks_.Add(row.rank, HelloNumber(row.text, "world_size", 1));
   rows_.processes.push_back(row);
-  processes_.Add(std::move(process));
+  ReportStart(processes_.Add(std::move(process)));
   if (!processes_.one_rank() && !engines_.split()) SplitRanks();
   changes_.Mark(Change::kProcesses);
 }
@@ -118,10 +122,12 @@ void Job::OnProcessEnd(int64_t process_id, bool orderly, int64_t now_ns, bool fa
     }
     process.FinishLearning();
     process.learning.reset();
+    if (rule_) ReportRule(process, /*marks=*/false);
   }
   process.builder.Finish(process.state.ended_well() && rule_ && MarksStarts(rule_->rule));
   Advance();
   EndAlignment(process);
+  ReportEnd(process, failed);
   AddSteps(processes_.LiveRanks());
   rows_.processes.push_back(process.row);
   if (!live()) {
@@ -190,7 +196,11 @@ void Job::EndRefused(int64_t now_ns) {
 }
 
 void Job::OnLosses(int64_t process_id, const RingLosses& losses) {
-  if (processes_.at(process_id).OnLosses(losses)) changes_.Mark(Change::kLosses);
+  Process& process = processes_.at(process_id);
+  if (process.OnLosses(losses)) {
+    changes_.Mark(Change::kLosses);
+    ReportLosses(process, losses);
+  }
   changes_.Mark(Change::kRecords);
 }
 
@@ -203,7 +213,11 @@ void Job::OnCallsMissing(int64_t process_id, uint64_t count) {
 void Job::OnEvent(int64_t process_id, abi::EventType type, absl::Span<const uint8_t> payload) {
   Process& process = processes_.at(process_id);
   changes_.Mark(Change::kRecords);
-  if (!DispatchEvent(type, payload, process, *this, changes_)) process.CountRejected();
+  if (DispatchEvent(type, payload, process, *this, changes_)) {
+    ReportEvent(process, type, payload);
+  } else {
+    process.CountRejected();
+  }
 }
 
 uint32_t Job::NextRuleGeneration() {
@@ -323,6 +337,7 @@ void Job::Advance() {
     if (process->learning && rule_ && process->StartMarking(*rule_)) {
       row_.state = v1::JOB_STATE_MARKING;
       changes_.Mark(Change::kRule);
+      ReportRule(*process, /*marks=*/true);
     }
     // First the windows: a measurement waits for its iteration, not the other way round. Both may
     // come in one reading when the machine is busy.
@@ -382,8 +397,7 @@ void Job::Relearn(std::string_view why) {
 void Job::OnRuleLearned(LearnedRule rule) {
   if (former_rule_) {
     // The same rule once more: the loop only paused. Another one has other lengths.
-    rule.rule.generation = former_rule_->rule.generation;
-    if (std::memcmp(&rule.rule, &former_rule_->rule, sizeof(abi::Rule)) != 0) {
+    if (!SameEvents(rule.rule, former_rule_->rule)) {
       engines_.Close();
       roofline_.Clear();
       for (auto& [id, process] : processes_) {
@@ -426,6 +440,7 @@ void Job::SetLog(int64_t process_id, int64_t begin, std::vector<KnownLengths> lo
 }
 
 void Job::Align(Process& process, const FinishedIteration& iteration) {
+  ReportIteration(process, iteration);
   process.OnBoundary(iteration);
   const bool numbered = static_cast<int64_t>(iteration.number()) < process.state.renumbered_from();
   if (numbered || !process.state.aligning()) return OnFinished(process, iteration);
@@ -584,13 +599,16 @@ void Job::CountTracedWork(Process& process) {
     for (int64_t i = 0; i < sums.unnamed; ++i) process.CountRejected();
     if (!work->unstored.empty())
       AddTraceSegment(process, process.JobNumber(work->number), std::move(work->unstored));
-    if (jobs::IsShared(work->number, process.state.measurements())) {
-      OnFailed(work->number, *process.state.mutable_measurements());
-      continue;
-    }
-    OnMeasurement(process, work->number, kKernelTimeSet, sums.time_ns);
-    OnMeasurement(process, work->number, kKernelLaunchSet, sums.launches);
+    ReportWork(process, work->number, sums);
+    AddWork(process, work->number, sums);
   }
+}
+
+void Job::AddWork(Process& process, uint64_t number, const KernelStatistics::Sums& sums) {
+  MeasurementsState& measurements = *process.state.mutable_measurements();
+  if (jobs::IsShared(number, measurements)) return OnFailed(number, measurements);
+  OnMeasurement(process, number, kKernelTimeSet, sums.time_ns);
+  OnMeasurement(process, number, kKernelLaunchSet, sums.launches);
 }
 
 void Job::AddTraceSegment(const Process& process, int64_t number, std::string records) {

@@ -57,6 +57,7 @@
 #include "daemon/jobs/rank_diagnosis.h"
 #include "daemon/jobs/rank_observation.h"
 #include "daemon/jobs/rank_table.h"
+#include "daemon/jobs/report.h"
 #include "daemon/jobs/resume_aligner.h"
 #include "daemon/jobs/roofline.h"
 #include "daemon/jobs/run_engine.h"
@@ -83,6 +84,7 @@ inline constexpr char kSummaryPart[] = "summary";
 struct JobOptions {
   int measurement_budget = 64;  // measured iterations over the whole run
   double overhead_budget_share = 0.01;
+  bool reports = false;  // make them (report.h)
 };
 
 class Job final : private JobEvents {
@@ -145,6 +147,15 @@ class Job final : private JobEvents {
   // Now and then, by the monotonic clock: notices a rule that found nothing for long, and ranks
   // that stand still.
   void CheckRules(int64_t monotonic_ns);
+
+  // ---- Reports (report.h): a hub's job is made of those of all nodes, instead of records.
+  // Those since the last call; none without JobOptions::reports.
+  std::vector<Report> TakeReports() { return reports_.Take(); }
+  // A process that a node reports. Its numbers of iterations are those of `row`'s rank here.
+  void AddReportedProcess(const ProcessRow& row);
+  // All reports of a process but its start, in order; then OnRead(), and Advance().
+  // InvalidArgument: a report that no daemon writes; the job is unchanged.
+  absl::Status OnReport(int64_t process_id, const Report::What& report);
 
   // ---- The processes' control blocks.
   // The control block of a process; null when it did not change since the last call.
@@ -217,6 +228,22 @@ class Job final : private JobEvents {
   void AddToCollectives(Process& process, const FinishedIteration& iteration,
                         const NumberedIteration& numbered);
   void AddJoinedIterations();
+  void ReportStart(const Process& process);
+  void ReportRule(const Process& process, bool marks);
+  void ReportIteration(const Process& process, const FinishedIteration& iteration);
+  void ReportEvent(Process& process, abi::EventType type, absl::Span<const uint8_t> payload);
+  void ReportWork(const Process& process, uint64_t number, const KernelStatistics::Sums& sums);
+  void ReportLosses(const Process& process, const RingLosses& losses);
+  void ReportEnd(const Process& process, bool failed);
+  absl::Status OnReported(Process& process, const v1::ReportedRule& report);
+  absl::Status OnReported(Process& process, const FinishedIteration& report);
+  absl::Status OnReported(Process& process, const v1::ReportedEvent& report);
+  absl::Status OnReported(Process& process, const abi::DataRecord& report);
+  absl::Status OnReported(Process& process, const v1::ReportedWork& report);
+  absl::Status OnReported(Process& process, const v1::ReportedLosses& report);
+  absl::Status OnReported(Process& process, const v1::ReportedEnd& report);
+  // The job follows another rule from now on, and so does `process`.
+  void FollowRule(const Process& process, LearnedRule rule);
   void CheckRanks(int64_t monotonic_ns);
   int64_t NewestIteration() const;  // the latest one that a rank's host has begun; -1: none
   void AskForWindow();              // of all ranks, where one is wanted
@@ -259,6 +286,7 @@ class Job final : private JobEvents {
   void UseMeasurement(const MeasuredIterationState& iteration, uint32_t set,
                       absl::Span<const double> values);
   void CountTracedWork(Process& process);
+  void AddWork(Process& process, uint64_t number, const KernelStatistics::Sums& sums);
   void AddTraceSegment(const Process& process, int64_t number, std::string records);
   void MatchLengths();
   int64_t RunIterations() const;  // of the user's horizon; 0: unknown
@@ -311,6 +339,7 @@ class Job final : private JobEvents {
   JobFactsState facts_;
   ChangeTracker changes_;
   SnapshotCache snapshots_{changes_};
+  Reports reports_;
   WriteBatch rows_;
 };
 

@@ -21,7 +21,11 @@ uint32_t Job::KindId(const std::string& text, uint64_t elements) {
 
 void Job::OnCollectives(int64_t process_id, const abi::DataRecord& record) {
   Process& process = processes_.at(process_id);
-  if (!process.collectives.OnRecord(record)) process.CountRejected();
+  if (process.collectives.OnRecord(record)) {
+    reports_.Add(process_id, record);
+  } else {
+    process.CountRejected();
+  }
   changes_.Mark(Change::kCollectives);
   if (record.type != static_cast<uint16_t>(abi::DataType::kCollective) || process.learning) return;
   const int64_t number =

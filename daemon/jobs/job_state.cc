@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "daemon/jobs/job.h"
 #include "daemon/jobs/process.h"
+#include "daemon/jobs/rule_codec.h"
 
 namespace seqpoint::jobs {
 namespace {
@@ -15,26 +16,6 @@ constexpr char kJobPart[] = "job";
 constexpr char kHorizonPart[] = "horizon";
 constexpr char kRooflinePart[] = "roofline";
 constexpr char kRanksPart[] = "ranks";
-
-void EncodeRule(const LearnedRule& from, RuleState* to) {
-  to->set_rule(std::string(reinterpret_cast<const char*>(&from.rule), sizeof(abi::Rule)));
-  to->set_boundary_words(from.boundary_words);
-  to->set_length_words(from.length_words);
-  to->set_confidence(from.confidence);
-}
-
-// False: damaged. No rule is none.
-bool DecodeRule(const RuleState& from, std::optional<LearnedRule>& to) {
-  to.reset();
-  if (from.rule().empty()) return true;
-  if (from.rule().size() != sizeof(abi::Rule)) return false;
-  LearnedRule& rule = to.emplace();
-  std::memcpy(&rule.rule, from.rule().data(), sizeof(abi::Rule));
-  rule.boundary_words = from.boundary_words();
-  rule.length_words = from.length_words();
-  rule.confidence = from.confidence();
-  return rule.rule.length_count <= std::size(rule.rule.length);
-}
 
 }  // namespace
 
@@ -93,8 +74,8 @@ bool Job::stored() const { return changes_.all_saved() && rows_.Empty(); }
 
 JobState Job::SaveState() const {
   JobState state;
-  if (rule_) EncodeRule(*rule_, state.mutable_rule());
-  if (former_rule_) EncodeRule(*former_rule_, state.mutable_former_rule());
+  if (rule_) *state.mutable_rule() = EncodeRule(*rule_);
+  if (former_rule_) *state.mutable_former_rule() = EncodeRule(*former_rule_);
   for (const auto& [id, process] : processes_) {
     (*state.mutable_processes())[id] = process->Save();
   }
@@ -163,7 +144,8 @@ absl::Status Job::Restore(const std::vector<StateRow>& states,
     if (!metrics.ok()) return refuse(kJobPart, metrics.status().message());
     metrics_.Set(*std::move(metrics));
   }
-  if (!DecodeRule(state.rule(), rule_) || !DecodeRule(state.former_rule(), former_rule_)) {
+  if (state.has_rule() && !(rule_ = DecodeRule(state.rule()))) return refuse(kJobPart, "damaged");
+  if (state.has_former_rule() && !(former_rule_ = DecodeRule(state.former_rule()))) {
     return refuse(kJobPart, "damaged");
   }
   matching_.state() = state.matching();

@@ -95,7 +95,7 @@ void Process::Load(const ProcessState& saved, const LearnedRule* rule) {
   if (saved.has_learning()) {
     StartLearning(saved.learning().first_number(), rule);
     learning->Load(saved.learning());
-  } else if (rule != nullptr) {
+  } else if (rule != nullptr && !state.reported()) {
     monitor.emplace(MonitorOf(rule->rule));
   }
 }

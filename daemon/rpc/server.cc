@@ -13,9 +13,7 @@
 
 #include <algorithm>
 #include <atomic>
-#include <fstream>
 #include <optional>
-#include <sstream>
 #include <string_view>
 #include <utility>
 
@@ -30,9 +28,11 @@
 #include "daemon/queries/metric_sets.h"
 #include "daemon/queries/presets.h"
 #include "daemon/queries/reply_text.h"
+#include "daemon/rpc/ingest_service.h"
 #include "daemon/rpc/listener.h"
 #include "daemon/rpc/reflection.h"
 #include "daemon/rpc/requests.h"
+#include "daemon/rpc/text_file.h"
 #include "seqpoint/v1/profiler.grpc.pb.h"
 
 namespace seqpoint::rpc {
@@ -89,17 +89,6 @@ bool IsOver(const v1::Job& job) {
 
 void LeaveOutHistogram(v1::Job* job) {
   if (job->has_horizon()) job->mutable_horizon()->clear_histogram();
-}
-
-absl::StatusOr<std::string> ReadFile(const char* what, const std::string& path) {
-  std::ifstream file(path);
-  std::stringstream text;
-  text << file.rdbuf();
-  if (!file || text.str().empty()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("cannot read ", what, " ", path, ": ", strerror(errno)));
-  }
-  return text.str();
 }
 
 absl::Duration Now() { return absl::Nanoseconds(Clock::System().MonotonicNs()); }
@@ -449,7 +438,9 @@ class Service final : public v1::Profiler::Service {
 class GrpcServer final : public Server {
  public:
   GrpcServer(const ServerOptions& options, service::Backend* backend)
-      : service_(options, backend), listener_(options.max_connections) {}
+      : service_(options, backend), listener_(options.max_connections) {
+    if (options.nodes != nullptr) ingest_.emplace(options.nodes);
+  }
   ~GrpcServer() override { GrpcServer::Stop(absl::Seconds(1)); }
 
   absl::Status Listen(const ServerOptions& options) {
@@ -471,6 +462,7 @@ class GrpcServer final : public Server {
     builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS, kIdleMs);
     builder.RegisterService(&service_);
     builder.RegisterService(&reflection_);
+    if (ingest_) builder.RegisterService(&*ingest_);
     using Builder = grpc::ServerBuilder::experimental_type;
     if (!options.socket_path.empty()) {
       unix_acceptor_ = builder.experimental().AddExternalConnectionAcceptor(
@@ -528,15 +520,16 @@ class GrpcServer final : public Server {
     grpc::SslServerCredentialsOptions tls(
         GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY);
     auto& [key, certificate] = tls.pem_key_cert_pairs.emplace_back();
-    SEQPOINT_ASSIGN_OR_RETURN(key, ReadFile("TLS key", options.tls_key_file));
+    SEQPOINT_ASSIGN_OR_RETURN(key, ReadTextFile("TLS key", options.tls_key_file));
     SEQPOINT_ASSIGN_OR_RETURN(certificate,
-                              ReadFile("TLS certificate", options.tls_certificate_file));
+                              ReadTextFile("TLS certificate", options.tls_certificate_file));
     SEQPOINT_ASSIGN_OR_RETURN(tls.pem_root_certs,
-                              ReadFile("TLS client CA", options.tls_client_ca_file));
+                              ReadTextFile("TLS client CA", options.tls_client_ca_file));
     return grpc::SslServerCredentials(tls);
   }
 
   Service service_;
+  std::optional<IngestService> ingest_;  // of a hub
   Reflection reflection_;
   std::unique_ptr<Listener::Acceptor> unix_acceptor_, tcp_acceptor_;
   std::unique_ptr<grpc::Server> server_;

@@ -18,6 +18,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "daemon/service/backend.h"
+#include "daemon/service/node_reports.h"
 
 namespace seqpoint::rpc {
 
@@ -29,6 +30,8 @@ struct ServerOptions {
   std::string tls_certificate_file;  // PEM, the chain
   std::string tls_key_file;          // PEM
   std::string tls_client_ca_file;    // PEM; clients must show a certificate of this CA
+
+  service::NodeReports* nodes = nullptr;  // of a hub: it is served to nodes, too; it stays
 
   size_t max_connections = 512;
   int max_watchers = 64;

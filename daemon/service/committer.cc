@@ -14,15 +14,22 @@ constexpr absl::Duration kPatience = absl::Seconds(1);
 
 }  // namespace
 
-std::optional<std::vector<RingCursor>> Committer::Commit(std::vector<RingCursor> rings) {
+std::optional<ReadSoFar> Committer::Commit(ReadSoFar read) {
   if (!failed_) {
     absl::MutexLock lock(&registry_.mutex());
     ++commits_begun_;
-    for (const auto& [id, job] : registry_.loaded()) job->TakeRows(batch_);
-    batch_rings_ = std::move(rings);
-    for (const RingCursor& ring : batch_rings_) {
+    for (const auto& [id, job] : registry_.loaded()) {
+      job->TakeRows(batch_);
+      if (outbox_ != nullptr) outbox_->Collect(*job);
+    }
+    if (outbox_ != nullptr) outbox_->AddRows(clock_.MonotonicNs(), batch_);
+    batch_read_ = std::move(read);
+    for (const RingCursor& ring : batch_read_.rings) {
       batch_.cursors.push_back(
           {.ring_id = ring.cursor.ring_id, .bytes = ring.ended ? "" : ring.cursor.Serialize()});
+    }
+    for (const NodeCursor& node : batch_read_.nodes) {
+      batch_.cursors.push_back({.ring_id = node.node_id, .bytes = absl::StrCat(node.sequence)});
     }
   }
   const absl::Status status = batch_.Empty() ? absl::OkStatus() : store_.Write(batch_);
@@ -42,7 +49,8 @@ std::optional<std::vector<RingCursor>> Committer::Commit(std::vector<RingCursor>
   committed_.NotifyAll();
   SetError("");
   batch_ = {};
-  return std::exchange(batch_rings_, {});
+  if (outbox_ != nullptr) outbox_->OnStored();
+  return std::exchange(batch_read_, {});
 }
 
 // Watchers of every job see it.

@@ -1,7 +1,7 @@
 // Committer: writes what the jobs hand out into the store, together with the cursors of the rings
 // that it comes from. Only then is ring space released.
 //
-//   ingest thread:  if (auto stored = committer.Commit(connections.Cursors())) release(*stored);
+//   ingest thread:  if (auto stored = committer.Commit({connections.Cursors()})) release(*stored);
 //   any thread:     committer.AwaitStored(job_id);
 //
 // A batch that the store cannot take (disk full) is kept and tried again. No ring is read
@@ -24,6 +24,8 @@
 #include "daemon/base/clock.h"
 #include "daemon/ingest/cursor.h"
 #include "daemon/service/job_registry.h"
+#include "daemon/service/node_reports.h"
+#include "daemon/service/outbox.h"
 #include "daemon/store/store.h"
 
 namespace seqpoint::service {
@@ -34,18 +36,25 @@ struct RingCursor {
   bool ended = false;  // it is drained, and its process is gone
 };
 
+// How far everything was read.
+struct ReadSoFar {
+  std::vector<RingCursor> rings;
+  std::vector<NodeCursor> nodes;
+};
+
 class Committer {
  public:
-  Committer(Store* store, JobRegistry* registry, const Clock* clock)
+  // `outbox`: of a node that has a hub; else null.
+  Committer(Store* store, JobRegistry* registry, Outbox* outbox, const Clock* clock)
       : store_(*store),
         registry_(*registry),
+        outbox_(outbox),
         clock_(*clock),
         last_commit_ns_(clock->MonotonicNs()) {}
 
-  // Returns the cursors that are in the store now: `rings`, or those of an earlier call whose batch
+  // Returns the cursors that are in the store now: `read`, or those of an earlier call whose batch
   // could not be written then. Nothing: the store could not take the batch.
-  std::optional<std::vector<RingCursor>> Commit(std::vector<RingCursor> rings)
-      ABSL_LOCKS_EXCLUDED(registry_.mutex());
+  std::optional<ReadSoFar> Commit(ReadSoFar read) ABSL_LOCKS_EXCLUDED(registry_.mutex());
   // The last batch is not in the store.
   bool failed() const { return failed_; }
 
@@ -74,6 +83,7 @@ class Committer {
 
   Store& store_;
   JobRegistry& registry_;
+  Outbox* const outbox_;
   const Clock& clock_;
   ChangeSignal committed_;
 
@@ -85,7 +95,7 @@ class Committer {
 
   // These belong to the ingest thread.
   WriteBatch batch_;
-  std::vector<RingCursor> batch_rings_;
+  ReadSoFar batch_read_;
   bool failed_ = false;
 };
 

@@ -109,7 +109,7 @@ absl::Status Connections::Join(const ingest::AcceptedProcess& process, Connectio
   connection.process_id = row.process_id;
   std::set<int64_t> gone;  // their ends may not have been read yet
   for (const auto& [id, other] : connection.job->processes()) {
-    if (other->alive() && !StillRuns(other->row)) gone.insert(id);
+    if (other->alive() && !other->state.reported() && !StillRuns(other->row)) gone.insert(id);
   }
   connection.job->AddProcess(row, gone);
   return absl::OkStatus();
@@ -198,7 +198,10 @@ void Connections::EndVanished() {
   for (const auto& connection : connections_) connected.insert(connection->process_id);
   for (const auto& [id, job] : registry_.loaded()) {
     for (const auto& [process_id, process] : job->processes()) {
-      if (!process->alive() || connected.contains(process_id) || StillRuns(process->row)) continue;
+      if (!process->alive() || process->state.reported() || connected.contains(process_id) ||
+          StillRuns(process->row)) {
+        continue;
+      }
       job->OnProcessEnd(process_id, /*orderly=*/false, clock_.WallNs());
     }
   }

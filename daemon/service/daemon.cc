@@ -15,26 +15,37 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(DaemonOptions options) {
   SEQPOINT_ASSIGN_OR_RETURN(auto store, RetryWhileTaken(options.ingest.lock_patience, [&] {
                               return Store::Open(options.store_path, options.store);
                             }));
-  std::unique_ptr<Daemon> daemon(new Daemon(std::move(options), std::move(store)));
+  std::unique_ptr<Outbox> outbox;
+  if (options.has_hub) {
+    SEQPOINT_ASSIGN_OR_RETURN(outbox, Outbox::Open(store.get()));
+    options.job.reports = true;
+  }
+  std::unique_ptr<Daemon> daemon(
+      new Daemon(std::move(options), std::move(store), std::move(outbox)));
   SEQPOINT_RETURN_IF_ERROR(daemon->registry_.Recover());
   {
     absl::MutexLock lock(&daemon->registry_.mutex());
     daemon->retention_.EndRefused();
+    if (daemon->nodes_ != nullptr) daemon->nodes_->Recover();
   }
   SEQPOINT_RETURN_IF_ERROR(daemon->loop_.Start());
   return daemon;
 }
 
-Daemon::Daemon(DaemonOptions options, std::unique_ptr<Store> store)
+Daemon::Daemon(DaemonOptions options, std::unique_ptr<Store> store, std::unique_ptr<Outbox> outbox)
     : options_(std::move(options)),
       start_ns_(options_.clock->WallNs()),
       store_(std::move(store)),
+      outbox_(std::move(outbox)),
       registry_(store_.get(), options_.job, options_.clock),
-      committer_(store_.get(), &registry_, options_.clock),
+      nodes_(options_.takes_nodes
+                 ? std::make_unique<NodeReports>(store_.get(), &registry_, options_.clock)
+                 : nullptr),
+      committer_(store_.get(), &registry_, outbox_.get(), options_.clock),
       retention_(options_.retention, store_.get(), &registry_, &committer_, options_.clock),
       connections_(store_.get(), &registry_, options_.clock),
       parts_{*store_, registry_, committer_, retention_, *options_.clock},
-      loop_(options_.ingest, parts_, &connections_),
+      loop_(options_.ingest, parts_, &connections_, nodes_.get()),
       backend_(MakeProfilerBackend(parts_, [this] { return Describe(); })) {}
 
 v1::GetDaemonReply Daemon::Describe() const {

@@ -20,6 +20,8 @@
 #include "daemon/service/connections.h"
 #include "daemon/service/ingest_loop.h"
 #include "daemon/service/job_registry.h"
+#include "daemon/service/node_reports.h"
+#include "daemon/service/outbox.h"
 #include "daemon/service/profiler_backend.h"
 #include "daemon/service/retention.h"
 #include "daemon/store/store.h"
@@ -32,6 +34,8 @@ struct DaemonOptions {
   jobs::JobOptions job;
   RetentionOptions retention;
   IngestOptions ingest;
+  bool has_hub = false;                   // what the jobs report is kept for it
+  bool takes_nodes = false;               // this is a hub
   const Clock* clock = &Clock::System();  // outlives the daemon
 };
 
@@ -49,16 +53,20 @@ class Daemon {
   bool idle() const { return loop_.idle(); }
 
   Backend& backend() { return *backend_; }
+  Outbox* outbox() { return outbox_.get(); }     // null without a hub
+  NodeReports* nodes() { return nodes_.get(); }  // null where this is none
   const JobRegistry& jobs() const { return registry_; }
 
  private:
-  Daemon(DaemonOptions options, std::unique_ptr<Store> store);
+  Daemon(DaemonOptions options, std::unique_ptr<Store> store, std::unique_ptr<Outbox> outbox);
   v1::GetDaemonReply Describe() const;
 
   const DaemonOptions options_;
   const int64_t start_ns_;  // of the wall clock
   const std::unique_ptr<Store> store_;
+  const std::unique_ptr<Outbox> outbox_;
   JobRegistry registry_;
+  const std::unique_ptr<NodeReports> nodes_;
   Committer committer_;
   Retention retention_;
   Connections connections_;

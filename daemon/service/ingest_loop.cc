@@ -98,8 +98,10 @@ void IngestLoop::Run() {
 Connections::Progress IngestLoop::Read(bool stopping, bool* commit_first) {
   absl::MutexLock lock(&parts_.registry.mutex());
   Connections::Progress progress;
-  if (!parts_.committer.failed())
+  if (!parts_.committer.failed()) {
     progress = connections_.Poll(stopping ? UINT64_MAX : kRecordsPerPoll);
+    if (nodes_ != nullptr) progress.any |= nodes_->Poll();
+  }
   const absl::Duration now = Now();
   if (now - last_heartbeat_ >= kHeartbeatInterval) {
     connections_.Heartbeat();
@@ -117,9 +119,12 @@ Connections::Progress IngestLoop::Read(bool stopping, bool* commit_first) {
 }
 
 void IngestLoop::Commit() {
-  const auto stored = parts_.committer.Commit(connections_.Cursors());
+  ReadSoFar read = {.rings = connections_.Cursors()};
+  if (nodes_ != nullptr) read.nodes = nodes_->Cursors();
+  const auto stored = parts_.committer.Commit(std::move(read));
   if (!stored) return;
-  connections_.Release(*stored);
+  connections_.Release(stored->rings);
+  if (nodes_ != nullptr) nodes_->Release(stored->nodes);
   absl::MutexLock lock(&parts_.registry.mutex());
   for (const auto& [id, job] : parts_.registry.loaded()) LoadResumeLogs(parts_.store, *job);
   parts_.registry.EvictIdle();

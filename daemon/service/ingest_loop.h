@@ -21,6 +21,7 @@
 #include "daemon/ingest/inject_server.h"
 #include "daemon/service/connections.h"
 #include "daemon/service/daemon_parts.h"
+#include "daemon/service/node_reports.h"
 
 namespace seqpoint::service {
 
@@ -36,8 +37,10 @@ struct IngestOptions {
 
 class IngestLoop {
  public:
-  IngestLoop(const IngestOptions& options, const DaemonParts& parts, Connections* connections)
-      : options_(options), parts_(parts), connections_(*connections) {}
+  // `nodes`: of a hub; else null.
+  IngestLoop(const IngestOptions& options, const DaemonParts& parts, Connections* connections,
+             NodeReports* nodes)
+      : options_(options), parts_(parts), connections_(*connections), nodes_(nodes) {}
   ~IngestLoop();
 
   // Errors: as InjectServer::Listen.
@@ -61,6 +64,7 @@ class IngestLoop {
   const IngestOptions options_;
   const DaemonParts parts_;
   Connections& connections_;
+  NodeReports* const nodes_;
   std::unique_ptr<ingest::InjectServer> server_;
   absl::Duration last_heartbeat_ = -absl::InfiniteDuration();
   absl::Duration last_busy_;

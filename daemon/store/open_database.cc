@@ -4,7 +4,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdint>
+#include <string>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
@@ -44,10 +46,15 @@ absl::Status PrepareSchema(Database& database) {
       database.Exec("PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL;"
                     "PRAGMA wal_autocheckpoint=4096; PRAGMA journal_size_limit=67108864;"
                     "PRAGMA temp_store=MEMORY; PRAGMA cache_size=-8192"));
-  if (!empty) return absl::OkStatus();
-  const absl::Status made = database.Exec(
-      absl::StrCat("BEGIN IMMEDIATE;", kSchema, "PRAGMA user_version=", kSchemaVersion,
-                   ";PRAGMA application_id=", kStoreApplicationId, ";COMMIT"));
+  if (version == kSchemaVersion) return absl::OkStatus();
+  std::string sql = "BEGIN IMMEDIATE;";
+  if (empty) sql += kSchema;
+  for (int64_t from = std::max<int64_t>(version, 1); from < kSchemaVersion; ++from) {
+    sql += kMigrations[from - 1];
+  }
+  absl::StrAppend(&sql, "PRAGMA user_version=", kSchemaVersion,
+                  ";PRAGMA application_id=", kStoreApplicationId, ";COMMIT");
+  const absl::Status made = database.Exec(sql);
   if (!made.ok()) database.Rollback();
   return made;
 }

@@ -3,12 +3,14 @@
 #define DAEMON_STORE_SCHEMA_H_
 
 #include <cstdint>
+#include <iterator>
 
 namespace seqpoint {
 
 inline constexpr int64_t kStoreApplicationId = 0x53515054;  // "SQPT", in the file's header
 
-inline constexpr int64_t kSchemaVersion = 1;
+inline constexpr int64_t kSchemaVersion = 2;
+// Of version 1.
 inline constexpr const char* kSchema = R"sql(
 CREATE TABLE job (
   job_id INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -53,6 +55,15 @@ CREATE TABLE trace_segment (
   process_id INTEGER NOT NULL, record_count INTEGER NOT NULL, zstd_bytes BLOB NOT NULL);
 CREATE INDEX trace_of_iteration ON trace_segment (job_id, rank, number);
 )sql";
+
+// What makes a file of version i + 1 one of version i + 2. A new file is made of all of them, too.
+inline constexpr const char* kMigrations[] = {R"sql(
+CREATE TABLE node (
+  one INTEGER PRIMARY KEY CHECK (one = 1), node_id BLOB NOT NULL, last_sequence INTEGER NOT NULL);
+INSERT INTO node VALUES (1, randomblob(16), 0);
+CREATE TABLE outbox (sequence INTEGER PRIMARY KEY, bytes BLOB NOT NULL);
+)sql"};
+static_assert(std::size(kMigrations) == kSchemaVersion - 1);
 
 }  // namespace seqpoint
 

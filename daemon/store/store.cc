@@ -56,7 +56,8 @@ absl::Status Check(const WriteBatch& batch) {
 
 bool WriteBatch::Empty() const {
   return jobs.empty() && processes.empty() && states.empty() && cursors.empty() && names.empty() &&
-         iterations.empty() && configs.empty() && measurements.empty() && trace_segments.empty();
+         iterations.empty() && configs.empty() && measurements.empty() && trace_segments.empty() &&
+         outbox.empty() && acknowledged == 0;
 }
 
 Store::Impl::Impl(FileLock lock, std::unique_ptr<Database> writer, std::unique_ptr<Database> reader)
@@ -95,6 +96,9 @@ absl::Status Store::Impl::Prepare() {
       {&put_config_, "INSERT OR REPLACE INTO config VALUES (?,?,?,?)"},
       {&put_measurement_, "INSERT OR REPLACE INTO measurement VALUES (?,?,?,?,?,?,?)"},
       {&put_trace_segment_, "INSERT INTO trace_segment VALUES (NULL,?,?,?,?,?,?)"},
+      {&put_outbox_, "INSERT OR REPLACE INTO outbox VALUES (?,?)"},
+      {&set_last_sequence_, "UPDATE node SET last_sequence=?1 WHERE last_sequence<?1"},
+      {&delete_outbox_, "DELETE FROM outbox WHERE sequence<=?"},
   };
   for (auto& [statement, sql] : statements) {
     SEQPOINT_ASSIGN_OR_RETURN(*statement, writer_->Prepare(sql));
@@ -162,7 +166,8 @@ absl::Status Store::Write(const WriteBatch& batch) {
   return impl_->Transact([&]() -> absl::Status {
     SEQPOINT_RETURN_IF_ERROR(impl_->PutJobRows(batch));
     SEQPOINT_RETURN_IF_ERROR(impl_->PutIterationRows(batch));
-    return impl_->PutTraceRows(batch);
+    SEQPOINT_RETURN_IF_ERROR(impl_->PutTraceRows(batch));
+    return impl_->PutOutboxRows(batch);
   });
 }
 

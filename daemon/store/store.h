@@ -148,6 +148,13 @@ struct TraceSegmentRow {
   std::string records;     // a multiple of kTraceRecordBytes; compressed on the way to the file
 };
 
+// key: sequence. What this node has to tell a hub (docs/formats/ingest.md). The last one may be
+// replaced by a longer one.
+struct OutboxRow {
+  int64_t sequence = 0;  // consecutive from 1, over the life of the store
+  std::string bytes;
+};
+
 struct WriteBatch {
   std::vector<JobRow> jobs;
   std::vector<ProcessRow> processes;
@@ -158,6 +165,8 @@ struct WriteBatch {
   std::vector<ConfigRow> configs;
   std::vector<MeasurementRow> measurements;
   std::vector<TraceSegmentRow> trace_segments;
+  std::vector<OutboxRow> outbox;
+  int64_t acknowledged = 0;  // the hub has the rows of the outbox up to this one: they go
 
   bool Empty() const;
 };
@@ -227,6 +236,13 @@ class Store {
   absl::StatusOr<std::vector<std::pair<int32_t, int64_t>>> ListTraces(int64_t job_id);
   absl::StatusOr<std::vector<TraceSegmentRow>> ReadTrace(int64_t job_id, int32_t rank,
                                                          int64_t number);
+
+  // 16 bytes that name this store among those of all nodes.
+  absl::StatusOr<std::string> NodeId();
+  // The number of the last row that the outbox ever had; 0: it had none.
+  absl::StatusOr<int64_t> LastOutboxSequence();
+  // The rows of the outbox behind `after`, by number, at most `limit`.
+  absl::StatusOr<std::vector<OutboxRow>> ReadOutbox(int64_t after, int limit);
 
   // Removes ended jobs beyond the age, then, oldest first, trace records and whole jobs until the
   // file is small enough. One call is short: it may stop in the middle of a job, which is already

@@ -69,6 +69,7 @@ class Store::Impl {
   absl::Status PutIterationRows(const WriteBatch& batch)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(writer_mutex_);
   absl::Status PutTraceRows(const WriteBatch& batch) ABSL_EXCLUSIVE_LOCKS_REQUIRED(writer_mutex_);
+  absl::Status PutOutboxRows(const WriteBatch& batch) ABSL_EXCLUSIVE_LOCKS_REQUIRED(writer_mutex_);
 
   absl::Status DoomJob(int64_t job_id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(writer_mutex_);
   // Deletes rows of doomed jobs, then jobs by age, then trace records and jobs by size, as far as
@@ -89,7 +90,7 @@ class Store::Impl {
   std::string damage_;
   Statement begin_, commit_, free_name_, put_job_, spare_job_, put_process_, put_state_,
       delete_state_, put_cursor_, delete_cursor_, put_name_, put_iteration_, put_config_,
-      put_measurement_, put_trace_segment_;
+      put_measurement_, put_trace_segment_, put_outbox_, set_last_sequence_, delete_outbox_;
   ZSTD_CCtx* const zstd_;
   std::string compressed_;
   std::atomic<int64_t> next_job_id_{1};

@@ -451,7 +451,47 @@ TEST_F(StoreTest, ANewerSchemaIsRefusedWithBothVersions) {
   std::string message =
       OpenError(absl::StatusCode::kFailedPrecondition, {.move_corrupt_aside = true});
   EXPECT_THAT(message, HasSubstr("version 99"));
-  EXPECT_THAT(message, HasSubstr("knows 1"));
+  EXPECT_THAT(message, HasSubstr("knows 2"));
+}
+
+TEST_F(StoreTest, AFileOfVersion1IsBroughtForwardAndKeepsItsRows) {
+  ASSERT_TRUE(OpenStore()->Write({.jobs = {{.job_id = 1, .name = "old", .run_id = "1"}}}).ok());
+  // As the first version made it.
+  Sql("DROP TABLE node; DROP TABLE outbox; PRAGMA user_version=1");
+  std::string node_id;
+  for (int start = 0; start < 2; ++start) {
+    std::unique_ptr<Store> store = OpenStore();
+    ASSERT_EQ(store->ListJobs()->size(), 1u);
+    EXPECT_EQ((*store->ListJobs())[0].name, "old");
+    if (start == 0) node_id = *store->NodeId();
+    EXPECT_EQ(node_id.size(), 16u);
+    EXPECT_EQ(*store->NodeId(), node_id);
+  }
+}
+
+TEST_F(StoreTest, TheOutboxKeepsWhatIsNotAcknowledged) {
+  const auto numbers = [](Store& store, int64_t after, int limit) {
+    std::vector<int64_t> all;
+    const auto rows = store.ReadOutbox(after, limit);
+    for (const OutboxRow& row : *rows) all.push_back(row.sequence);
+    return all;
+  };
+  {
+    std::unique_ptr<Store> store = OpenStore();
+    EXPECT_EQ(*store->LastOutboxSequence(), 0);
+    for (int64_t i = 1; i <= 5; ++i) {
+      ASSERT_TRUE(store->Write({.outbox = {{i, std::string("batch\0", 6)}}}).ok());
+    }
+    ASSERT_TRUE(store->Write({.outbox = {{5, "longer"}}, .acknowledged = 2}).ok());
+    EXPECT_THAT(numbers(*store, 0, 10), testing::ElementsAre(3, 4, 5));
+    EXPECT_THAT(numbers(*store, 3, 1), testing::ElementsAre(4));
+    EXPECT_EQ((*store->ReadOutbox(0, 10))[0].bytes, std::string("batch\0", 6));
+    EXPECT_EQ((*store->ReadOutbox(4, 10))[0].bytes, "longer");
+    ASSERT_TRUE(store->Write({.acknowledged = 5}).ok());
+  }
+  std::unique_ptr<Store> store = OpenStore();
+  EXPECT_THAT(numbers(*store, 0, 10), testing::IsEmpty());
+  EXPECT_EQ(*store->LastOutboxSequence(), 5);  // no number is given twice
 }
 
 TEST_F(StoreTest, ASecondDaemonIsKeptOut) {

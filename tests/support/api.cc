@@ -24,13 +24,14 @@ pid_t Spawn(const std::vector<std::string>& command, const std::filesystem::path
   _exit(127);
 }
 
-pid_t SpawnDaemon(const std::filesystem::path& folder,
-                  const std::vector<std::string>& environment) {
+pid_t SpawnDaemon(const std::filesystem::path& folder, const std::vector<std::string>& environment,
+                  const std::vector<std::string>& options) {
   std::vector<std::string> command = {"/usr/bin/env"};
   command.insert(command.end(), environment.begin(), environment.end());
   command.insert(command.end(),
                  {(BinaryDirectory() / "seqpointd").string(), "--dir", (folder / "run").string(),
                   "--store", (folder / "store.db").string()});
+  command.insert(command.end(), options.begin(), options.end());
   return Spawn(command, folder / "daemon.log");
 }
 

@@ -25,9 +25,10 @@ std::filesystem::path BinaryDirectory();
 pid_t Spawn(const std::vector<std::string>& command, const std::filesystem::path& log);
 
 // Starts seqpointd: its sockets are in folder/run, its store is folder/store.db and its log
-// folder/daemon.log. `environment`: "KEY=VALUE".
+// folder/daemon.log. `environment`: "KEY=VALUE"; `options`: further ones.
 pid_t SpawnDaemon(const std::filesystem::path& folder,
-                  const std::vector<std::string>& environment = {});
+                  const std::vector<std::string>& environment = {},
+                  const std::vector<std::string>& options = {});
 // Waits for the end of a child and returns its status, as waitpid.
 int WaitFor(pid_t pid);
 // Sends the signal and waits; then *pid is 0. A pid of 0: nothing happens.

@@ -1,0 +1,113 @@
+#include "daemon/rpc/ingest_service.h"
+
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
+#include "spdlog/spdlog.h"
+
+namespace seqpoint::rpc {
+namespace {
+
+grpc::Status EndOf(const absl::Status& status) {
+  return {static_cast<grpc::StatusCode>(status.code()), std::string(status.message())};
+}
+
+// One node's. It deletes itself when gRPC is done with it.
+class NodeStream final : public grpc::ServerBidiReactor<v1::NodeMessage, v1::HubMessage>,
+                         public service::NodeReports::Listener {
+ public:
+  explicit NodeStream(service::NodeReports* nodes) : nodes_(*nodes) { StartRead(&in_); }
+
+  void OnReadDone(bool ok) override {
+    if (!ok) return Close(absl::OkStatus());  // the node went away
+    const absl::Status status = Take();
+    if (!status.ok()) {
+      spdlog::warn("{}", std::string(status.message()));
+      return Close(status);
+    }
+    in_.Clear();
+    StartRead(&in_);
+  }
+
+  void OnWriteDone(bool ok) override {
+    absl::MutexLock lock(&mutex_);
+    writing_ = false;
+    if (closing_) return Finish(EndOf(*closing_));
+    if (ok) WriteNext();
+  }
+
+  void OnStored(int64_t sequence) override {
+    absl::MutexLock lock(&mutex_);
+    next_.set_acknowledged(sequence);
+    if (!writing_ && !closing_) WriteNext();
+  }
+
+  void OnDone() override { delete this; }
+
+ private:
+  // Of the message that came.
+  absl::Status Take() {
+    if (in_.has_batch()) {
+      if (node_id_.empty()) return absl::InvalidArgumentError("a batch came before a hello");
+      return nodes_.Offer(node_id_, std::move(*in_.mutable_batch()));
+    }
+    if (!in_.has_hello() || !node_id_.empty()) {
+      return absl::InvalidArgumentError(
+          "a message that is no batch, and no first hello; install the same version of seqpointd "
+          "on node and hub");
+    }
+    auto reply = nodes_.Connect(in_.hello(), this);
+    if (!reply.ok()) return reply.status();
+    node_id_ = in_.hello().node_id();
+    host_ = in_.hello().host();
+    spdlog::info("node {} is connected; batch {} is next", host_, reply->next_sequence());
+    absl::MutexLock lock(&mutex_);
+    // What was stored meanwhile is acknowledged behind it.
+    *hello_.mutable_hello() = *std::move(reply);
+    said_hello_ = true;
+    writing_ = true;
+    StartWrite(&hello_);
+    return absl::OkStatus();
+  }
+
+  void WriteNext() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    if (!said_hello_ || !next_.has_acknowledged()) return;
+    out_ = std::exchange(next_, {});
+    writing_ = true;
+    StartWrite(&out_);
+  }
+
+  // Once.
+  void Close(const absl::Status& status) {
+    if (!node_id_.empty()) {
+      nodes_.Disconnect(node_id_, this);
+      spdlog::info("node {} is gone", host_);
+    }
+    absl::MutexLock lock(&mutex_);
+    closing_ = status;
+    if (!writing_) Finish(EndOf(status));
+  }
+
+  service::NodeReports& nodes_;
+  // Of the reading side.
+  v1::NodeMessage in_;
+  std::string node_id_, host_;
+
+  absl::Mutex mutex_;  // locked after NodeReports'
+  bool said_hello_ ABSL_GUARDED_BY(mutex_) = false;
+  bool writing_ ABSL_GUARDED_BY(mutex_) = false;
+  std::optional<absl::Status> closing_ ABSL_GUARDED_BY(mutex_);
+  v1::HubMessage hello_, out_, next_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace
+
+grpc::ServerBidiReactor<v1::NodeMessage, v1::HubMessage>* IngestService::Connect(
+    grpc::CallbackServerContext*) {
+  return new NodeStream(&nodes_);
+}
+
+}  // namespace seqpoint::rpc

@@ -1,0 +1,274 @@
+#include "daemon/rpc/uplink.h"
+
+#include <grpcpp/grpcpp.h>
+
+#include <algorithm>
+#include <atomic>
+#include <deque>
+#include <optional>
+#include <random>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "daemon/base/change_signal.h"
+#include "daemon/base/status_macros.h"
+#include "daemon/rpc/text_file.h"
+#include "daemon/service/node_reports.h"
+#include "injection/abi/ring.h"
+#include "proto/host_name.h"
+#include "seqpoint/v1/ingest.grpc.pb.h"
+#include "spdlog/spdlog.h"
+
+namespace seqpoint::rpc {
+namespace {
+
+constexpr absl::Duration kFirstPause = absl::Seconds(1);
+constexpr absl::Duration kLongestPause = absl::Seconds(60);
+constexpr absl::Duration kSlice = absl::Milliseconds(250);  // how soon it notices its end
+constexpr int kBatchesAtOnce = 16;
+// A hub that does not answer a ping of HTTP/2 is gone.
+constexpr int kPingMs = 10'000, kPongMs = 5'000;
+
+absl::Status ErrorOf(const grpc::Status& status) {
+  return {static_cast<absl::StatusCode>(status.error_code()), status.error_message()};
+}
+
+absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> CredentialsOf(
+    const UplinkOptions& options) {
+  if (absl::StartsWith(options.address, "unix:")) return grpc::InsecureChannelCredentials();
+  if (options.tls_certificate_file.empty() || options.tls_key_file.empty() ||
+      options.tls_ca_file.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("hub ", options.address,
+                     " needs --tls-certificate, --tls-key and --hub-ca: what nodes and hubs say "
+                     "crosses a network only under TLS"));
+  }
+  grpc::SslCredentialsOptions ssl;
+  SEQPOINT_ASSIGN_OR_RETURN(ssl.pem_cert_chain,
+                            ReadTextFile("TLS certificate", options.tls_certificate_file));
+  SEQPOINT_ASSIGN_OR_RETURN(ssl.pem_private_key, ReadTextFile("TLS key", options.tls_key_file));
+  SEQPOINT_ASSIGN_OR_RETURN(ssl.pem_root_certs, ReadTextFile("hub CA", options.tls_ca_file));
+  return grpc::SslCredentials(ssl);
+}
+
+// One connection to the hub.
+class HubStream {
+ public:
+  HubStream(const std::shared_ptr<grpc::Channel>& channel, service::Outbox& outbox)
+      : outbox_(outbox), stub_(v1::Ingest::NewStub(channel)) {}
+
+  // Sends until it breaks, or `stop`. `on_hello` is called once the hub has taken the node.
+  template <typename OnHello>
+  absl::Status Run(const std::atomic<bool>& stop, const OnHello& on_hello);
+  void Cancel() { context_.TryCancel(); }
+  int64_t acknowledged() const {
+    absl::MutexLock lock(&mutex_);
+    return acknowledged_;
+  }
+
+ private:
+  absl::StatusOr<v1::NodeMessage> Hello();
+  void ReadAcknowledgements();
+  // False: the stream is broken, or `stop`.
+  bool AwaitWindow(int64_t bytes, const std::atomic<bool>& stop);
+
+  service::Outbox& outbox_;
+  const std::unique_ptr<v1::Ingest::Stub> stub_;
+  grpc::ClientContext context_;
+  std::unique_ptr<grpc::ClientReaderWriter<v1::NodeMessage, v1::HubMessage>> stream_;
+  int64_t window_bytes_ = 0;
+
+  mutable absl::Mutex mutex_;
+  ChangeSignal changed_;
+  bool broken_ ABSL_GUARDED_BY(mutex_) = false;
+  int64_t acknowledged_ ABSL_GUARDED_BY(mutex_) = 0;
+  int64_t waiting_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::deque<std::pair<int64_t, int64_t>> waiting_ ABSL_GUARDED_BY(mutex_);  // number, bytes
+};
+
+absl::StatusOr<v1::NodeMessage> HubStream::Hello() {
+  SEQPOINT_ASSIGN_OR_RETURN(const auto oldest, outbox_.Read(0, 1));
+  v1::NodeMessage message;
+  v1::NodeHello& hello = *message.mutable_hello();
+  hello.set_node_id(outbox_.node_id());
+  hello.set_host(HostName());
+  hello.set_version(SEQPOINT_VERSION);
+  hello.set_oldest_format(service::NodeReports::kFormat);
+  hello.set_newest_format(service::NodeReports::kFormat);
+  hello.set_abi_version(abi::kAbiVersion);
+  hello.set_last_sequence(outbox_.last_sequence());
+  hello.set_first_sequence(oldest.empty() ? hello.last_sequence() + 1 : oldest[0].sequence);
+  return message;
+}
+
+void HubStream::ReadAcknowledgements() {
+  v1::HubMessage message;
+  while (stream_->Read(&message)) {
+    if (!message.has_acknowledged()) continue;
+    const int64_t sequence = message.acknowledged();
+    outbox_.Acknowledge(std::min(sequence, outbox_.last_sequence()));
+    absl::MutexLock lock(&mutex_);
+    acknowledged_ = sequence;
+    while (!waiting_.empty() && waiting_.front().first <= sequence) {
+      waiting_bytes_ -= waiting_.front().second;
+      waiting_.pop_front();
+    }
+    changed_.NotifyAll();
+  }
+  absl::MutexLock lock(&mutex_);
+  broken_ = true;
+  changed_.NotifyAll();
+}
+
+bool HubStream::AwaitWindow(int64_t bytes, const std::atomic<bool>& stop) {
+  absl::MutexLock lock(&mutex_);
+  while (!stop && !broken_) {
+    const bool room = changed_.Await(mutex_, kSlice, [&] {
+      mutex_.AssertReaderHeld();
+      return broken_ || waiting_.empty() || waiting_bytes_ + bytes <= window_bytes_;
+    });
+    if (room) break;
+  }
+  return !stop && !broken_;
+}
+
+template <typename OnHello>
+absl::Status HubStream::Run(const std::atomic<bool>& stop, const OnHello& on_hello) {
+  SEQPOINT_ASSIGN_OR_RETURN(const v1::NodeMessage hello, Hello());
+  stream_ = stub_->Connect(&context_);
+  v1::HubMessage reply;
+  if (!stream_->Write(hello) || !stream_->Read(&reply) || !reply.has_hello()) {
+    context_.TryCancel();
+    const grpc::Status status = stream_->Finish();
+    return status.ok() ? absl::UnavailableError("the hub ended the stream") : ErrorOf(status);
+  }
+  window_bytes_ = reply.hello().window_bytes();
+  outbox_.Acknowledge(std::min(reply.hello().acknowledged(), outbox_.last_sequence()));
+  {
+    absl::MutexLock lock(&mutex_);
+    acknowledged_ = reply.hello().acknowledged();
+  }
+  on_hello(reply.hello());
+  std::thread reader([this] { ReadAcknowledgements(); });
+  absl::Status status;
+  int64_t sent = reply.hello().next_sequence() - 1;
+  while (status.ok() && AwaitWindow(0, stop)) {
+    if (!outbox_.AwaitBatches(sent, kSlice)) continue;
+    auto rows = outbox_.Read(sent, kBatchesAtOnce);
+    if (!rows.ok()) {
+      status = rows.status();
+      break;
+    }
+    for (OutboxRow& row : *rows) {
+      const auto bytes = static_cast<int64_t>(row.bytes.size());
+      if (!AwaitWindow(bytes, stop)) break;
+      {
+        absl::MutexLock lock(&mutex_);
+        waiting_.emplace_back(row.sequence, bytes);
+        waiting_bytes_ += bytes;
+      }
+      v1::NodeMessage message;
+      message.mutable_batch()->set_sequence(row.sequence);
+      *message.mutable_batch()->mutable_frame() = std::move(row.bytes);
+      if (!stream_->Write(message)) break;  // the reader says why
+      sent = row.sequence;
+    }
+  }
+  context_.TryCancel();
+  reader.join();
+  const grpc::Status end = stream_->Finish();
+  if (!status.ok() || stop) return status;
+  return end.ok() ? absl::UnavailableError("the hub ended the stream") : ErrorOf(end);
+}
+
+class UplinkImpl final : public Uplink {
+ public:
+  UplinkImpl(std::string address, std::shared_ptr<grpc::ChannelCredentials> credentials,
+             service::Outbox* outbox)
+      : address_(std::move(address)), outbox_(*outbox) {
+    grpc::ChannelArguments arguments;
+    arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, kPingMs);
+    arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kPongMs);
+    arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 1000);
+    channel_ = grpc::CreateCustomChannel(address_, std::move(credentials), arguments);
+    thread_ = std::thread([this] { Run(); });
+  }
+  ~UplinkImpl() override {
+    stop_ = true;
+    {
+      absl::MutexLock lock(&mutex_);
+      if (stream_ != nullptr) stream_->Cancel();
+      changed_.NotifyAll();
+    }
+    thread_.join();
+  }
+
+  State state() const override {
+    absl::MutexLock lock(&mutex_);
+    State state = state_;
+    if (stream_ != nullptr) state.acknowledged = stream_->acknowledged();
+    return state;
+  }
+
+ private:
+  void Run() {
+    std::minstd_rand random(std::random_device{}());
+    absl::Duration pause = kFirstPause;
+    while (!stop_) {
+      HubStream stream(channel_, outbox_);
+      {
+        absl::MutexLock lock(&mutex_);
+        stream_ = &stream;
+      }
+      const absl::Status status = stream.Run(stop_, [&](const v1::HubHello& hello) {
+        spdlog::info("hub {} ({}) is connected; it has {} batches of this node", address_,
+                     hello.version(), hello.acknowledged());
+        pause = kFirstPause;
+        absl::MutexLock lock(&mutex_);
+        state_ = {.connected = true};
+      });
+      absl::MutexLock lock(&mutex_);
+      state_.acknowledged = stream.acknowledged();
+      stream_ = nullptr;
+      if (stop_) return;
+      SetError(absl::StrCat("hub ", address_, ": ", status.message(),
+                            "; this node goes on by itself and tries again"));
+      const double part = std::uniform_real_distribution<double>(0.5, 1)(random);
+      changed_.Await(mutex_, part * pause, [this] { return stop_.load(); });
+      pause = std::min(2 * pause, kLongestPause);
+    }
+  }
+
+  void SetError(std::string error) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    if (error != state_.error || state_.connected) spdlog::warn("{}", error);
+    state_.connected = false;
+    state_.error = std::move(error);
+  }
+
+  const std::string address_;
+  service::Outbox& outbox_;
+  std::shared_ptr<grpc::Channel> channel_;
+  std::atomic<bool> stop_ = false;
+
+  mutable absl::Mutex mutex_;
+  ChangeSignal changed_;
+  State state_ ABSL_GUARDED_BY(mutex_);
+  HubStream* stream_ ABSL_GUARDED_BY(mutex_) = nullptr;  // null: none
+  std::thread thread_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Uplink>> Uplink::Start(const UplinkOptions& options,
+                                                      service::Outbox* outbox) {
+  SEQPOINT_ASSIGN_OR_RETURN(auto credentials, CredentialsOf(options));
+  return std::make_unique<UplinkImpl>(options.address, std::move(credentials), outbox);
+}
+
+}  // namespace seqpoint::rpc

@@ -1,0 +1,45 @@
+// Uplink: the node's side of proto/seqpoint/v1/ingest.proto. It sends the batches of the outbox to
+// the hub, and connects again when the stream breaks. Without a hub nothing changes for the node.
+//
+//   auto uplink = Uplink::Start({.address = "hub:7443", ...}, daemon->outbox());
+//
+// Threading: threads of its own; the functions are thread-safe. Ownership: keeps a pointer to the
+// outbox, which outlives it. The destructor ends the stream.
+#ifndef DAEMON_RPC_UPLINK_H_
+#define DAEMON_RPC_UPLINK_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "daemon/service/outbox.h"
+
+namespace seqpoint::rpc {
+
+struct UplinkOptions {
+  std::string address;               // "host:port", with the three files; or "unix:PATH", without
+  std::string tls_certificate_file;  // PEM, the chain: who this node is
+  std::string tls_key_file;          // PEM
+  std::string tls_ca_file;           // PEM; the hub must show a certificate of this CA
+};
+
+class Uplink {
+ public:
+  struct State {
+    bool connected = false;
+    std::string error;         // why it is not, or the last error; empty: there was none
+    int64_t acknowledged = 0;  // batches that the hub has
+  };
+
+  // InvalidArgument: options that cannot be. A hub that does not answer is none: see state().
+  static absl::StatusOr<std::unique_ptr<Uplink>> Start(const UplinkOptions& options,
+                                                       service::Outbox* outbox);
+  virtual ~Uplink() = default;
+
+  virtual State state() const = 0;
+};
+
+}  // namespace seqpoint::rpc
+
+#endif  // DAEMON_RPC_UPLINK_H_

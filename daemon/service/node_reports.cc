@@ -1,0 +1,261 @@
+#include "daemon/service/node_reports.h"
+
+#include <algorithm>
+#include <optional>
+#include <set>
+#include <variant>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "daemon/base/limits.h"
+#include "daemon/base/status_macros.h"
+#include "daemon/base/zstd_frame.h"
+#include "daemon/jobs/hello.h"
+#include "daemon/jobs/report_codec.h"
+#include "injection/abi/ring.h"
+#include "spdlog/spdlog.h"
+
+namespace seqpoint::service {
+namespace {
+
+constexpr size_t kIdBytes = 16;
+constexpr size_t kMaxHelloBytes = 8 << 10;
+constexpr int kMaxRank = 1'000'000;
+
+// A process of a node, in ProcessRow::identity.
+std::string IdentityOf(const std::string& node_id, int64_t process) {
+  return absl::StrCat("node ", absl::BytesToHexString(node_id), " ", process);
+}
+
+std::optional<std::pair<std::string, int64_t>> ParseIdentity(const std::string& identity) {
+  const std::vector<std::string> words = absl::StrSplit(identity, ' ');
+  int64_t process = 0;
+  if (words.size() != 3 || words[0] != "node" || !absl::SimpleAtoi(words[2], &process)) {
+    return std::nullopt;
+  }
+  return std::pair(absl::HexStringToBytes(words[1]), process);
+}
+
+}  // namespace
+
+NodeReports::NodeReports(Store* store, JobRegistry* registry, const Clock* clock)
+    : store_(*store), registry_(*registry), clock_(*clock) {}
+NodeReports::~NodeReports() = default;
+
+// --------------------------------------------------------------------------------------- any
+// thread
+
+absl::StatusOr<v1::HubHello> NodeReports::Connect(const v1::NodeHello& hello, Listener* listener) {
+  if (hello.node_id().size() != kIdBytes || hello.first_sequence() < 1 ||
+      hello.last_sequence() < hello.first_sequence() - 1) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the hello of node ", hello.host(), " has a node id of ",
+                     hello.node_id().size(), " bytes and batches ", hello.first_sequence(), " to ",
+                     hello.last_sequence(), "; no seqpointd says that"));
+  }
+  if (hello.oldest_format() > kFormat || hello.newest_format() < kFormat) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "node ", hello.host(), " (seqpointd ", hello.version(), ") writes batches of the formats ",
+        hello.oldest_format(), " to ", hello.newest_format(), ", and this hub (", SEQPOINT_VERSION,
+        ") reads ", kFormat, "; install the same version on both"));
+  }
+  if (hello.abi_version() != abi::kAbiVersion) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("node ", hello.host(), " (seqpointd ", hello.version(), ") has events of ABI ",
+                     hello.abi_version(), ", and this hub (", SEQPOINT_VERSION, ") knows ",
+                     abi::kAbiVersion, "; install the same version on both"));
+  }
+  SEQPOINT_ASSIGN_OR_RETURN(const auto stored, store_.LoadCursor(hello.node_id()));
+  int64_t acknowledged = 0;
+  if (stored && !absl::SimpleAtoi(*stored, &acknowledged)) {
+    return absl::DataLossError(absl::StrCat("what this hub's store has of node ", hello.host(),
+                                            " is damaged; restore the store from a copy"));
+  }
+  if (acknowledged > hello.last_sequence()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("this hub has ", acknowledged, " batches of node ", hello.host(),
+                     ", whose store says that "
+                     "it wrote ",
+                     hello.last_sequence(),
+                     ": the store was replaced by an older copy; give the "
+                     "node a new one with --store"));
+  }
+  absl::MutexLock lock(&mutex_);
+  Node& node = nodes_[hello.node_id()];
+  if (node.listener != nullptr) {
+    return absl::AlreadyExistsError(
+        absl::StrCat("a node with the store of ", hello.host(),
+                     " is connected; two daemons with copies of one "
+                     "store cannot be told apart, give this one a new store with --store"));
+  }
+  // Batches that came and are not stored yet are not asked for again.
+  const int64_t next = std::max({node.next, acknowledged + 1, hello.first_sequence()});
+  if (hello.first_sequence() > std::max(node.next, acknowledged + 1)) {
+    spdlog::warn("node {}: batches {} to {} are lost: neither the node nor this hub has them",
+                 hello.host(), std::max(node.next, acknowledged + 1), hello.first_sequence() - 1);
+  }
+  node.next = next;
+  node.listener = listener;
+  v1::HubHello reply;
+  reply.set_version(SEQPOINT_VERSION);
+  reply.set_format(kFormat);
+  reply.set_acknowledged(acknowledged);
+  reply.set_next_sequence(next);
+  reply.set_window_bytes(kWindowBytes);
+  return reply;
+}
+
+absl::Status NodeReports::Offer(const std::string& node_id, v1::Batch batch) {
+  absl::MutexLock lock(&mutex_);
+  Node& node = nodes_[node_id];
+  if (batch.sequence() < node.next) return absl::OkStatus();  // it is here
+  if (batch.sequence() > node.next) {
+    return absl::DataLossError(absl::StrCat("batch ", batch.sequence(), " came where ", node.next,
+                                            " was expected; connect again"));
+  }
+  const auto size = static_cast<int64_t>(batch.frame().size());
+  if (node.waiting_bytes + size > kWindowBytes) {
+    return absl::ResourceExhaustedError(absl::StrCat("batch ", batch.sequence(), " of ", size,
+                                                     " bytes is beyond the window of ",
+                                                     kWindowBytes, " bytes; connect again"));
+  }
+  node.waiting_bytes += size;
+  node.sizes[batch.sequence()] = size;
+  ++node.next;
+  node.batches.push_back(std::move(batch));
+  return absl::OkStatus();
+}
+
+void NodeReports::Disconnect(const std::string& node_id, Listener* listener) {
+  absl::MutexLock lock(&mutex_);
+  Node& node = nodes_[node_id];
+  if (node.listener == listener) node.listener = nullptr;
+}
+
+// ------------------------------------------------------------------------------------ ingest
+// thread
+
+void NodeReports::Recover() {
+  for (const auto& [id, job] : registry_.loaded()) {
+    for (const auto& [process_id, process] : job->processes()) {
+      if (!process->alive() || !process->state.reported()) continue;
+      const auto key = ParseIdentity(process->row.identity);
+      if (!key) continue;
+      processes_[*key] = {job, process_id};
+      registry_.Connect(id);
+    }
+  }
+}
+
+bool NodeReports::Poll() {
+  std::vector<std::pair<std::string, v1::Batch>> all;
+  {
+    absl::MutexLock lock(&mutex_);
+    for (auto& [id, node] : nodes_) {
+      for (v1::Batch& batch : node.batches) all.emplace_back(id, std::move(batch));
+      node.batches.clear();
+    }
+  }
+  for (const auto& [node_id, batch] : all) {
+    Apply(node_id, batch);
+    read_.push_back({node_id, batch.sequence()});
+  }
+  return !all.empty();
+}
+
+void NodeReports::Apply(const std::string& node_id, const v1::Batch& batch) {
+  const auto bytes = FromZstdFrame(batch.frame(), kMostBatchBytes);
+  if (!bytes.ok()) return Skip(node_id, bytes.status());
+  const auto reports = jobs::ReadReports(*bytes);
+  if (!reports.ok()) return Skip(node_id, reports.status());
+  std::set<std::pair<SharedJob, int64_t>> touched;
+  for (const jobs::Report& report : *reports) {
+    const ProcessKey key(node_id, report.process_id);
+    if (const auto* const started = std::get_if<v1::ReportedProcess>(&report.what)) {
+      if (const absl::Status status = Start(key, *started); !status.ok()) Skip(node_id, status);
+      continue;
+    }
+    const auto process = processes_.find(key);
+    if (process == processes_.end()) {
+      Skip(node_id, absl::NotFoundError(
+                        absl::StrCat("no start of its process ", key.second, " was reported")));
+      continue;
+    }
+    const SharedJob job = process->second.job;
+    const int64_t process_id = process->second.process_id;
+    const absl::Status status = job->OnReport(process_id, report.what);
+    if (!status.ok()) Skip(node_id, status);
+    touched.emplace(job, process_id);
+    if (job->processes().at(process_id).alive()) continue;
+    processes_.erase(process);
+    registry_.Disconnect(job->row().job_id);
+  }
+  std::set<SharedJob> jobs;
+  for (const auto& [job, process_id] : touched) {
+    job->OnRead(process_id, true);
+    jobs.insert(job);
+  }
+  for (const SharedJob& job : jobs) job->Advance();
+}
+
+absl::Status NodeReports::Start(const ProcessKey& key, const v1::ReportedProcess& report) {
+  const auto contradicts = [&](const std::string& what) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("process ", report.pid(), " of ", report.host(), " cannot be: ", what));
+  };
+  if (processes_.contains(key)) return contradicts("it has started before");
+  if (report.ring_id().size() != kIdBytes) return contradicts("the id of its ring");
+  if (report.rank() < 0 || report.rank() >= kMaxRank) return contradicts("its rank");
+  if (report.hello().size() > kMaxHelloBytes) return contradicts("its hello is too long");
+  SEQPOINT_RETURN_IF_ERROR(CheckNewJob(report.job(), report.run_id()));
+  SEQPOINT_ASSIGN_OR_RETURN(SharedJob job, registry_.FindRun(report.job(), report.run_id()));
+  if (job == nullptr) {
+    job = registry_.Add({.name = report.job(),
+                         .run_id = report.run_id(),
+                         .host = ClipText(report.host(), kMaxHostBytes),
+                         .command = ClipText(report.command(), kMaxCommandBytes),
+                         .state = v1::JOB_STATE_LEARNING,
+                         .start_ns = clock_.WallNs()});
+  }
+  SEQPOINT_RETURN_IF_ERROR(job->MayGoOn());
+  ProcessRow row{.process_id = store_.NewProcessId(),
+                 .job_id = job->row().job_id,
+                 .rank = report.rank(),
+                 .pid = report.pid(),
+                 .host = ClipText(report.host(), kMaxHostBytes),
+                 .ring_id = report.ring_id(),
+                 .text = report.hello(),
+                 .start_ns = report.start_ns(),
+                 .identity = IdentityOf(key.first, key.second)};
+  row.incarnation = job->processes().NextIncarnation(row.rank);
+  job->AddReportedProcess(row);
+  processes_[key] = {job, row.process_id};
+  registry_.Connect(row.job_id);
+  spdlog::info("rank {} of job {}@{} started on {}", row.rank, report.job(), report.run_id(),
+               row.host);
+  return absl::OkStatus();
+}
+
+void NodeReports::Skip(const std::string& node_id, const absl::Status& why) {
+  // A node that sends nonsense does not fill the disk with it.
+  constexpr int64_t kMostLines = 1000;
+  if (++skipped_ > kMostLines) return;
+  spdlog::warn("node {}: {}; skipped", absl::BytesToHexString(node_id), std::string(why.message()));
+}
+
+void NodeReports::Release(const std::vector<NodeCursor>& stored) {
+  read_.erase(read_.begin(), read_.begin() + static_cast<std::ptrdiff_t>(stored.size()));
+  absl::MutexLock lock(&mutex_);
+  for (const NodeCursor& cursor : stored) {
+    Node& node = nodes_[cursor.node_id];
+    const auto size = node.sizes.find(cursor.sequence);
+    if (size == node.sizes.end()) continue;
+    node.waiting_bytes -= size->second;
+    node.sizes.erase(size);
+    if (node.listener != nullptr) node.listener->OnStored(cursor.sequence);
+  }
+}
+
+}  // namespace seqpoint::service

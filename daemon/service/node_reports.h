@@ -1,0 +1,111 @@
+// NodeReports: what nodes tell this hub. It makes jobs of their batches, and keeps how far each
+// node was read with what was made of it (docs/formats/ingest.md).
+//
+//   any thread:     auto node = nodes.Connect(hello, &listener); nodes.Offer(*node, batch);
+//   ingest thread:  nodes.Poll(); ... store.Write(rows and nodes.Cursors()); nodes.Release(stored);
+//
+// A frame that cannot be read, and a report that no daemon writes, are counted and skipped: what a
+// node sends cannot stop the others, or come again for ever.
+//
+// Threading: Connect, Offer and Disconnect from any thread; the others belong to the ingest thread.
+// Memory: of each node, batches of window_bytes() that are not in the store.
+// Ownership: shares the jobs. Keeps pointers to the store, the registry and the clock; a listener
+// must stay until its node was disconnected.
+#ifndef DAEMON_SERVICE_NODE_REPORTS_H_
+#define DAEMON_SERVICE_NODE_REPORTS_H_
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "daemon/base/clock.h"
+#include "daemon/jobs/report.h"
+#include "daemon/service/job_registry.h"
+#include "daemon/store/store.h"
+#include "seqpoint/v1/ingest.pb.h"
+
+namespace seqpoint::service {
+
+// The batches of a node that are in jobs.
+struct NodeCursor {
+  std::string node_id;
+  int64_t sequence = 0;
+};
+
+class NodeReports {
+ public:
+  // Of the batches that this daemon reads and writes.
+  static constexpr int kFormat = 1;
+  static constexpr size_t kMostBatchBytes = 4 << 20;  // uncompressed
+  static constexpr int64_t kWindowBytes = 16 << 20;
+
+  // A connected node's.
+  class Listener {
+   public:
+    virtual ~Listener() = default;
+    // The batches up to this one are in the store.
+    virtual void OnStored(int64_t sequence) = 0;
+  };
+
+  NodeReports(Store* store, JobRegistry* registry, const Clock* clock);
+  ~NodeReports();
+
+  // FailedPrecondition: versions that do not fit, or an outbox that is older than what the hub has
+  // of it. AlreadyExists: the node is connected. InvalidArgument: no such hello.
+  absl::StatusOr<v1::HubHello> Connect(const v1::NodeHello& hello, Listener* listener)
+      ABSL_LOCKS_EXCLUDED(mutex_);
+  // DataLoss: a gap in the numbers. ResourceExhausted: more than the window.
+  absl::Status Offer(const std::string& node_id, v1::Batch batch) ABSL_LOCKS_EXCLUDED(mutex_);
+  void Disconnect(const std::string& node_id, Listener* listener) ABSL_LOCKS_EXCLUDED(mutex_);
+
+  // After the registry has recovered: finds the processes that nodes reported.
+  void Recover() ABSL_EXCLUSIVE_LOCKS_REQUIRED(registry_.mutex());
+  // Gives the batches that came to their jobs. True: there were some.
+  bool Poll() ABSL_EXCLUSIVE_LOCKS_REQUIRED(registry_.mutex());
+  std::vector<NodeCursor> Cursors() const { return read_; }
+  void Release(const std::vector<NodeCursor>& stored) ABSL_LOCKS_EXCLUDED(mutex_);
+
+ private:
+  // A node of the present or the past.
+  struct Node {
+    Listener* listener = nullptr;  // null: not connected
+    int64_t next = 1;              // number of the next batch
+    int64_t waiting_bytes = 0;     // of batches that are not in the store
+    std::vector<v1::Batch> batches;
+    std::map<int64_t, int64_t> sizes;  // bytes of those that are not in the store, by number
+  };
+  struct ReportedProcess {
+    SharedJob job;
+    int64_t process_id = 0;
+  };
+  using ProcessKey = std::pair<std::string, int64_t>;  // node id, the node's number
+
+  void Apply(const std::string& node_id, const v1::Batch& batch)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(registry_.mutex());
+  absl::Status Start(const ProcessKey& key, const v1::ReportedProcess& report)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(registry_.mutex());
+  void Skip(const std::string& node_id, const absl::Status& why);
+
+  Store& store_;
+  JobRegistry& registry_;
+  const Clock& clock_;
+
+  absl::Mutex mutex_;  // locked after the registry's
+  std::map<std::string, Node> nodes_ ABSL_GUARDED_BY(mutex_);
+
+  // These belong to the ingest thread.
+  std::map<ProcessKey, ReportedProcess> processes_;  // live ones
+  std::vector<NodeCursor> read_;                     // since the last Release
+  int64_t skipped_ = 0;                              // reports and batches
+};
+
+}  // namespace seqpoint::service
+
+#endif  // DAEMON_SERVICE_NODE_REPORTS_H_

@@ -1,0 +1,74 @@
+#include "daemon/service/outbox.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "daemon/base/status_macros.h"
+#include "daemon/base/zstd_frame.h"
+
+namespace seqpoint::service {
+
+absl::StatusOr<std::unique_ptr<Outbox>> Outbox::Open(Store* store) {
+  SEQPOINT_ASSIGN_OR_RETURN(std::string node_id, store->NodeId());
+  // A batch that an earlier daemon did not finish is whole now.
+  SEQPOINT_ASSIGN_OR_RETURN(const int64_t last, store->LastOutboxSequence());
+  return std::unique_ptr<Outbox>(new Outbox(store, std::move(node_id), last));
+}
+
+void Outbox::Collect(jobs::Job& job) {
+  for (const jobs::Report& report : job.TakeReports()) {
+    writer_.Add(report);
+    grew_ = true;
+  }
+}
+
+void Outbox::AddRows(int64_t monotonic_ns, WriteBatch& batch) {
+  {
+    absl::MutexLock lock(&mutex_);
+    if (acknowledged_ > removed_) batch.acknowledged = removed_ = acknowledged_;
+  }
+  if (writer_.empty()) return;
+  if (begun_ns_ == 0) begun_ns_ = monotonic_ns;
+  if (std::exchange(grew_, false)) {
+    batch.outbox.push_back({sequence_, ToZstdFrame(writer_.Serialize())});
+  }
+  if (monotonic_ns - begun_ns_ < kOldestBatchNs && writer_.bytes() < kMostBatchBytes) return;
+  whole_next_ = sequence_++;
+  writer_.Clear();
+  begun_ns_ = 0;
+}
+
+void Outbox::OnStored() {
+  const int64_t whole = std::exchange(whole_next_, 0);
+  if (whole == 0) return;
+  absl::MutexLock lock(&mutex_);
+  whole_ = whole;
+  changed_.NotifyAll();
+}
+
+int64_t Outbox::last_sequence() const {
+  absl::MutexLock lock(&mutex_);
+  return whole_;
+}
+
+bool Outbox::AwaitBatches(int64_t after, absl::Duration timeout) {
+  absl::MutexLock lock(&mutex_);
+  return changed_.Await(mutex_, timeout, [this, after] {
+    mutex_.AssertReaderHeld();
+    return whole_ > after;
+  });
+}
+
+absl::StatusOr<std::vector<OutboxRow>> Outbox::Read(int64_t after, int limit) {
+  SEQPOINT_ASSIGN_OR_RETURN(std::vector<OutboxRow> rows, store_.ReadOutbox(after, limit));
+  const int64_t whole = last_sequence();
+  while (!rows.empty() && rows.back().sequence > whole) rows.pop_back();
+  return rows;
+}
+
+void Outbox::Acknowledge(int64_t sequence) {
+  absl::MutexLock lock(&mutex_);
+  acknowledged_ = std::max(acknowledged_, sequence);
+}
+
+}  // namespace seqpoint::service

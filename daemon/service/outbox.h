@@ -1,0 +1,80 @@
+// Outbox: what the jobs of this node report, on its way to a hub. It is in the store until the hub
+// has it (docs/formats/ingest.md, "Outbox").
+//
+//   ingest thread:  outbox.Collect(job); ... outbox.AddRows(now_ns, batch);   // with the cursors
+//                   if (store.Write(batch).ok()) outbox.OnStored();
+//   another thread: outbox.AwaitBatches(after, timeout); outbox.Read(after, limit);
+//                   outbox.Acknowledge(sequence);
+//
+// The newest batch grows with each transaction, and is read by nobody, until it is a second old or
+// kMostBatchBytes long.
+//
+// Threading: Collect, AddRows and OnStored belong to the ingest thread; the others are thread-safe.
+// Ownership: keeps a pointer to the store.
+#ifndef DAEMON_SERVICE_OUTBOX_H_
+#define DAEMON_SERVICE_OUTBOX_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "daemon/base/change_signal.h"
+#include "daemon/jobs/job.h"
+#include "daemon/jobs/report_codec.h"
+#include "daemon/store/store.h"
+
+namespace seqpoint::service {
+
+class Outbox {
+ public:
+  static constexpr size_t kMostBatchBytes = 256 << 10;
+  static constexpr int64_t kOldestBatchNs = 1'000'000'000;
+
+  // Errors: as the store's.
+  static absl::StatusOr<std::unique_ptr<Outbox>> Open(Store* store);
+
+  void Collect(jobs::Job& job);
+  void AddRows(int64_t monotonic_ns, WriteBatch& batch);
+  void OnStored();
+
+  const std::string& node_id() const { return node_id_; }
+  int64_t last_sequence() const ABSL_LOCKS_EXCLUDED(mutex_);
+  // False: no batch behind `after` within `timeout`.
+  bool AwaitBatches(int64_t after, absl::Duration timeout) ABSL_LOCKS_EXCLUDED(mutex_);
+  // Whole batches behind `after`, by number. Errors: as the store's.
+  absl::StatusOr<std::vector<OutboxRow>> Read(int64_t after, int limit) ABSL_LOCKS_EXCLUDED(mutex_);
+  // The hub has the batches up to this one.
+  void Acknowledge(int64_t sequence) ABSL_LOCKS_EXCLUDED(mutex_);
+
+ private:
+  Outbox(Store* store, std::string node_id, int64_t last_sequence)
+      : store_(*store),
+        node_id_(std::move(node_id)),
+        sequence_(last_sequence + 1),
+        whole_(last_sequence) {}
+
+  Store& store_;
+  const std::string node_id_;
+
+  // These belong to the ingest thread.
+  jobs::ReportWriter writer_;
+  int64_t sequence_;        // of the batch in writer_
+  int64_t begun_ns_ = 0;    // its first report came
+  int64_t removed_ = 0;     // the batches up to this one were removed from the store
+  bool grew_ = false;       // since it was given to the store
+  int64_t whole_next_ = 0;  // whole_, once the batch on its way is stored; 0: as it is
+
+  mutable absl::Mutex mutex_;
+  ChangeSignal changed_;
+  int64_t whole_ ABSL_GUARDED_BY(mutex_);  // the batches up to this one do not grow
+  int64_t acknowledged_ ABSL_GUARDED_BY(mutex_) = 0;
+};
+
+}  // namespace seqpoint::service
+
+#endif  // DAEMON_SERVICE_OUTBOX_H_
