@@ -23,7 +23,7 @@ absl::Status Contradicts(const Process& process, const std::string& what) {
 }
 
 // A number that no process reaches.
-constexpr uint64_t kMostIterations = uint64_t{1} << 50;
+constexpr uint64_t kLargestNumber = uint64_t{1} << 50;
 
 uint64_t Unsigned(int64_t value) { return value < 0 ? 0 : static_cast<uint64_t>(value); }
 
@@ -194,7 +194,7 @@ absl::Status Job::OnReported(Process& process, const v1::ReportedRule& report) {
 }
 
 absl::Status Job::OnReported(Process& process, const FinishedIteration& report) {
-  if (report.number() > kMostIterations) {
+  if (report.number() > kLargestNumber) {
     return Contradicts(process, absl::StrCat("iteration ", report.number()));
   }
   if (!rule_) return Contradicts(process, "an iteration without a rule");
@@ -236,7 +236,7 @@ absl::Status Job::OnReported(Process& process, const v1::ReportedWork& report) {
   if (report.time_ns_size() != count || report.launches_size() != count) {
     return Contradicts(process, "kernels without a time or without launches");
   }
-  if (report.number() > kMostIterations) {
+  if (report.number() > kLargestNumber) {
     return Contradicts(process, absl::StrCat("work of iteration ", report.number()));
   }
   KernelStatistics::Sums sums;

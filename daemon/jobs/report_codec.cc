@@ -16,7 +16,7 @@ enum Facts : uint32_t { kLengths = 3, kDistorted = 4, kGpuTime = 8, kEnded = 16,
 
 // A finished iteration in columns is about as long.
 constexpr size_t kIterationBytes = 16;
-constexpr int kMostIterations = 1 << 20;  // of one report
+constexpr int kMostOfReport = 1 << 20;  // of one report
 
 uint32_t FactsOf(const FinishedIteration& iteration) {
   return (iteration.valid() & kLengths) | (iteration.distorted() ? kDistorted : 0u) |
@@ -73,7 +73,7 @@ bool ReadIterations(int64_t process_id, const v1::ReportedIterations& from,
                     std::vector<Report>& to) {
   const int count = from.boundary_ns_size();
   const auto fits = [count](const auto& column) { return column.size() == count; };
-  if (count > kMostIterations || !fits(from.start_ns()) || !fits(from.duration_ns()) ||
+  if (count > kMostOfReport || !fits(from.start_ns()) || !fits(from.duration_ns()) ||
       !fits(from.first_length()) || !fits(from.second_length()) || !fits(from.facts())) {
     return false;
   }
