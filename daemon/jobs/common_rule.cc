@@ -46,6 +46,11 @@ Choice BestOf(const std::vector<const LearnedRule*>& rules,
 
 }  // namespace
 
+bool CommonRule::FitsAll(const LearnedRule& rule, const ProcessTable& processes) {
+  const std::vector<const Learning*> all = LearningOf(processes);
+  return CountFitting(rule, all) == all.size();
+}
+
 std::optional<LearnedRule> CommonRule::Choose(const ProcessTable& processes, bool last_chance) {
   const std::vector<const Learning*> all = LearningOf(processes);
   std::vector<const LearnedRule*> rules;

@@ -30,6 +30,8 @@ class CommonRule {
   // Nothing where no process has a rule. Nothing yet where none fits all and another process may
   // still learn one: until half as many calls came again, or `last_chance`.
   std::optional<LearnedRule> Choose(const ProcessTable& processes, bool last_chance = false);
+  // Whether a rule that was learned elsewhere fits all processes that learn.
+  static bool FitsAll(const LearnedRule& rule, const ProcessTable& processes);
 
  private:
   size_t rules_ = 0;  // at the last look

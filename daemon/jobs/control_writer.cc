@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "daemon/jobs/kernel_statistics.h"
+#include "daemon/jobs/rule_codec.h"
 
 namespace seqpoint::jobs {
 namespace {
@@ -66,6 +67,9 @@ abi::Level LevelOf(const Process& process, const OrdersState& orders) {
   if (orders.forced_level() == v1::LEVEL_TRACE && !orders.paused()) return abi::Level::kTrace;
   return abi::Level::kMark;
 }
+
+// The entries of a hub have other ids than a node's own.
+constexpr uint64_t kOfHub = uint64_t{1} << 63;
 
 // Each generation has entries of its own, whose quotas count from now on.
 uint64_t EntryId(const abi::Control& control) {
@@ -190,6 +194,34 @@ abi::Control WriteControl(const Process& process, const ControlInputs& inputs,
   LimitToPlan(process, control);
   AddSharedIterations(process, inputs, control);
   return control;
+}
+
+void FollowPlan(const abi::Control& hub, abi::Control& control) {
+  if (control.level != static_cast<uint8_t>(abi::Level::kMark) ||
+      !SameEvents(hub.rule, control.rule)) {
+    return;
+  }
+  // Numbers of configurations mean the same where all of them do.
+  const bool counts = hub.config_count == control.config_count &&
+                      std::memcmp(hub.config, control.config, sizeof(hub.config)) == 0;
+  std::vector<abi::PlanEntry> entries;
+  for (uint32_t i = 0; i < control.plan_count; ++i) {
+    if (control.plan[i].config_id == abi::kConfigOperators) entries.push_back(control.plan[i]);
+  }
+  for (uint32_t i = 0; i < std::min(hub.plan_count, abi::kMaxPlanEntries); ++i) {
+    abi::PlanEntry entry = hub.plan[i];
+    if (entry.config_id == abi::kConfigOperators) continue;
+    if (entry.config_id != abi::kConfigTrace && !counts) continue;
+    entry.entry_id |= kOfHub;
+    entries.push_back(entry);
+  }
+  control.plan_count =
+      static_cast<uint32_t>(std::min<size_t>(entries.size(), abi::kMaxPlanEntries));
+  std::copy_n(entries.begin(), control.plan_count, control.plan);
+  control.measurement_cap = hub.measurement_cap;
+  control.channel_period = hub.channel_period;
+  control.channel_phase = hub.channel_phase;
+  control.traced_iteration = hub.traced_iteration;
 }
 
 }  // namespace seqpoint::jobs

@@ -32,6 +32,10 @@ struct ControlInputs {
 // `generation`: of the block; each is a new one.
 abi::Control WriteControl(const Process& process, const ControlInputs& inputs, uint32_t generation);
 
+// Puts the plan of a hub's job, for the same process, in place of the one in `control`. It comes
+// from another machine: any values. Nothing changes where it has another rule.
+void FollowPlan(const abi::Control& hub, abi::Control& control);
+
 }  // namespace seqpoint::jobs
 
 #endif  // DAEMON_JOBS_CONTROL_WRITER_H_

@@ -89,6 +89,7 @@ class EventDispatcher {
         if (event->config_id == abi::kConfigTrace) process_.traces.Open(NumberOf(event->iteration));
       }
     }
+    if (state.reported()) return true;  // its iterations come as a whole
     if (process_.learning) {
       // Events of an earlier rule say nothing about this one.
       const uint32_t generation = job_.RuleGeneration();

@@ -226,6 +226,10 @@ uint32_t Job::NextRuleGeneration() {
 }
 
 bool Job::IsShared(const Process& process, uint64_t number) const {
+  if (process.hub_plan && process.hub_plan->traced_iteration > 0) {
+    const auto library_number = static_cast<uint64_t>(process.hub_plan->traced_iteration) - 1;
+    return number == library_number + static_cast<uint64_t>(process.state.number_offset());
+  }
   return diagnosis_.wanted() >= 0 && process.JobNumber(number) == diagnosis_.wanted();
 }
 
@@ -331,7 +335,9 @@ bool Job::OnRead(int64_t process_id, bool complete) {
 
 void Job::Advance() {
   if (!rule_) {
-    if (std::optional<LearnedRule> rule = common_rule_.Choose(processes_)) OnRuleLearned(*rule);
+    if (std::optional<LearnedRule> rule = common_rule_.Choose(processes_)) {
+      OnRuleLearned(PreferHubs(*std::move(rule)));
+    }
   }
   for (auto& [id, process] : processes_) {
     if (process->learning && rule_ && process->StartMarking(*rule_)) {
@@ -599,7 +605,7 @@ void Job::CountTracedWork(Process& process) {
     for (int64_t i = 0; i < sums.unnamed; ++i) process.CountRejected();
     if (!work->unstored.empty())
       AddTraceSegment(process, process.JobNumber(work->number), std::move(work->unstored));
-    ReportWork(process, work->number, sums);
+    ReportWork(process, *work, sums);
     AddWork(process, work->number, sums);
   }
 }
@@ -663,6 +669,7 @@ const abi::Control* Job::TakeControl(int64_t process_id) {
        .channel_period = observation_.period(),
        .traced_iteration = diagnosis_.wanted()},
       orders_.NextGeneration());
+  if (process.hub_plan) FollowPlan(*process.hub_plan, process.control);
   return &process.control;
 }
 

@@ -151,8 +151,17 @@ class Job final : private JobEvents {
   // ---- Reports (report.h): a hub's job is made of those of all nodes, instead of records.
   // Those since the last call; none without JobOptions::reports.
   std::vector<Report> TakeReports() { return reports_.Take(); }
+  // A node's: what the hub plans for the process goes before the job's own plan, as soon as the
+  // process marks with the hub's rule. `rule`: of the hub's job; nothing: it has none.
+  void FollowHub(int64_t process_id, std::optional<LearnedRule> rule, const abi::Control& plan);
+  // The hub was not heard of for long: the job's own plan holds again.
+  void LeaveHub();
   // A process that a node reports. Its numbers of iterations are those of `row`'s rank here.
   void AddReportedProcess(const ProcessRow& row);
+  // What the first node wants to have collected. InvalidArgument: it cannot be.
+  absl::Status SetReportedMetrics(const std::string& choice);
+  // Nothing where no rule is known.
+  std::optional<v1::LearnedRule> EncodedRule() const;
   // All reports of a process but its start, in order; then OnRead(), and Advance().
   // InvalidArgument: a report that no daemon writes; the job is unchanged.
   absl::Status OnReport(int64_t process_id, const Report::What& report);
@@ -231,8 +240,10 @@ class Job final : private JobEvents {
   void ReportStart(const Process& process);
   void ReportRule(const Process& process, bool marks);
   void ReportIteration(const Process& process, const FinishedIteration& iteration);
+  void ReportName(Process& process, uint32_t name_id);
   void ReportEvent(Process& process, abi::EventType type, absl::Span<const uint8_t> payload);
-  void ReportWork(const Process& process, uint64_t number, const KernelStatistics::Sums& sums);
+  void ReportWork(Process& process, const TraceWindows::Work& work,
+                  const KernelStatistics::Sums& sums);
   void ReportLosses(const Process& process, const RingLosses& losses);
   void ReportEnd(const Process& process, bool failed);
   absl::Status OnReported(Process& process, const v1::ReportedRule& report);
@@ -242,6 +253,8 @@ class Job final : private JobEvents {
   absl::Status OnReported(Process& process, const v1::ReportedWork& report);
   absl::Status OnReported(Process& process, const v1::ReportedLosses& report);
   absl::Status OnReported(Process& process, const v1::ReportedEnd& report);
+  absl::Status OnReported(Process& process, const v1::Horizon& report);
+  LearnedRule PreferHubs(LearnedRule own);
   // The job follows another rule from now on, and so does `process`.
   void FollowRule(const Process& process, LearnedRule rule);
   void CheckRanks(int64_t monotonic_ns);
@@ -325,6 +338,8 @@ class Job final : private JobEvents {
   CommonRule common_rule_;
   std::optional<LearnedRule> rule_;
   std::optional<LearnedRule> former_rule_;  // while another one is learned
+  std::optional<LearnedRule> hub_rule_;     // not stored: the hub says it again
+  bool hub_rule_refused_ = false;           // it does not fit the processes of this node
   MicroBatches micro_batches_;
   ProgramEnds program_ends_;
   std::set<std::string> tags_;

@@ -37,6 +37,7 @@ absl::Status Job::SetHorizon(const v1::Horizon& horizon) {
   }
   SEQPOINT_RETURN_IF_ERROR(CheckJobHorizon(horizon));
   matching_.SetHorizon(horizon);
+  if (!processes_.empty()) reports_.Add(processes_.begin()->first, horizon);
   MatchLengths();
   changes_.Mark(Change::kHorizon);
   return absl::OkStatus();

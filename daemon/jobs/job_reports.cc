@@ -1,5 +1,6 @@
 // Reports of a job's processes: made on a node, taken on a hub.
 #include <algorithm>
+#include <cstring>
 #include <limits>
 #include <optional>
 #include <string>
@@ -9,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "daemon/base/saturate.h"
 #include "daemon/base/status_macros.h"
+#include "daemon/jobs/coordinated_windows.h"
 #include "daemon/jobs/job.h"
 #include "daemon/jobs/payload.h"
 #include "daemon/jobs/process.h"
@@ -59,7 +61,12 @@ void Job::ReportStart(const Process& process) {
   started.set_hello(process.row.text);
   started.set_start_ns(process.row.start_ns);
   started.set_ring_id(process.row.ring_id);
+  started.set_metrics(metrics_.choice().state().SerializeAsString());
   reports_.Add(process.row.process_id, std::move(started));
+  // Each later one is reported when it is set.
+  const v1::Horizon& horizon = matching_.horizon();
+  if (processes_.size() > 1 || horizon.kind() == v1::Horizon::KIND_UNKNOWN) return;
+  reports_.Add(process.row.process_id, horizon);
 }
 
 void Job::ReportRule(const Process& process, bool marks) {
@@ -79,38 +86,50 @@ void Job::ReportIteration(const Process& process, const FinishedIteration& itera
   reports_.Add(process.row.process_id, std::move(report));
 }
 
-void Job::ReportEvent(Process& process, abi::EventType type, absl::Span<const uint8_t> payload) {
-  if (!reports_.on() || type == abi::EventType::kName || IsOfIterations(type, payload)) return;
-  const auto add = [&](abi::EventType of, absl::Span<const uint8_t> bytes) {
-    v1::ReportedEvent report;
-    report.set_type(static_cast<uint32_t>(of));
-    report.set_payload(bytes.data(), bytes.size());
-    reports_.Add(process.row.process_id, std::move(report));
-  };
-  // Few names of a process are in what a hub needs.
-  if (type == abi::EventType::kKernelCounters) {
-    const auto event = Fixed<abi::KernelCountersEvent>(payload);
-    const ProcessNames::Name* const name = event ? process.names.Find(event->name_id) : nullptr;
-    if (name != nullptr && reports_.AddName(process.row.process_id, event->name_id)) {
-      abi::NameEvent told = {.name_id = event->name_id,
-                             .length = static_cast<uint32_t>(name->text.size())};
-      std::string bytes(reinterpret_cast<const char*>(&told), sizeof(told));
-      bytes += name->text;
-      add(abi::EventType::kName, {reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size()});
-    }
-  }
-  add(type, payload);
+// Few names of a process are in what a hub needs.
+void Job::ReportName(Process& process, uint32_t name_id) {
+  const ProcessNames::Name* const name = process.names.Find(name_id);
+  if (name == nullptr || !reports_.AddName(process.row.process_id, name_id)) return;
+  const abi::NameEvent event = {.name_id = name_id,
+                                .length = static_cast<uint32_t>(name->text.size()),
+                                .name_hash = abi::NameHash(name->text.data(), name->text.size())};
+  v1::ReportedEvent report;
+  report.set_type(static_cast<uint32_t>(abi::EventType::kName));
+  report.set_payload(&event, sizeof(event));
+  report.mutable_payload()->append(name->text);
+  reports_.Add(process.row.process_id, std::move(report));
 }
 
-void Job::ReportWork(const Process& process, uint64_t number, const KernelStatistics::Sums& sums) {
+void Job::ReportEvent(Process& process, abi::EventType type, absl::Span<const uint8_t> payload) {
+  if (!reports_.on() || type == abi::EventType::kName || IsOfIterations(type, payload)) return;
+  if (type == abi::EventType::kKernelCounters) {
+    if (const auto event = Fixed<abi::KernelCountersEvent>(payload)) {
+      ReportName(process, event->name_id);
+    }
+  }
+  v1::ReportedEvent report;
+  report.set_type(static_cast<uint32_t>(type));
+  report.set_payload(payload.data(), payload.size());
+  reports_.Add(process.row.process_id, std::move(report));
+}
+
+void Job::ReportWork(Process& process, const TraceWindows::Work& work,
+                     const KernelStatistics::Sums& sums) {
   if (!reports_.on()) return;
   v1::ReportedWork report;
-  report.set_number(number - static_cast<uint64_t>(process.state.first_number()));
+  report.set_number(work.number - static_cast<uint64_t>(process.state.first_number()));
   for (size_t i = 0; i < sums.launches.size(); ++i) {
     if (sums.launches[i] == 0) continue;
     report.add_kernels(kernels_.names()[i]);
     report.add_time_ns(sums.time_ns[i]);
     report.add_launches(sums.launches[i]);
+  }
+  if (jobs::IsShared(work.number, process.state.measurements())) {
+    for (const abi::DataRecord& record : work.records) {
+      const bool kernel = record.type == static_cast<uint16_t>(abi::DataType::kKernel);
+      if (kernel) ReportName(process, record.kernel.name_id);
+    }
+    report.set_records(work.records.data(), work.records.size() * sizeof(abi::DataRecord));
   }
   reports_.Add(process.row.process_id, std::move(report));
 }
@@ -137,11 +156,48 @@ void Job::ReportEnd(const Process& process, bool failed) {
   reports_.Add(process.row.process_id, std::move(report));
 }
 
+void Job::FollowHub(int64_t process_id, std::optional<LearnedRule> rule, const abi::Control& plan) {
+  Process& process = processes_.at(process_id);
+  process.hub_plan = plan;
+  process.control_made = 0;
+  if (!rule) return;
+  if (hub_rule_ && !SameEvents(hub_rule_->rule, rule->rule)) hub_rule_refused_ = false;
+  hub_rule_ = std::move(rule);
+  if (!rule_ || hub_rule_refused_ || SameEvents(rule_->rule, hub_rule_->rule)) return;
+  Relearn("the ranks on other nodes follow another one");
+}
+
+void Job::LeaveHub() {
+  for (auto& [id, process] : processes_) {
+    if (process->hub_plan) process->control_made = 0;
+    process->hub_plan.reset();
+  }
+}
+
+LearnedRule Job::PreferHubs(LearnedRule own) {
+  if (!hub_rule_) return own;
+  hub_rule_refused_ = !common_rule_.FitsAll(*hub_rule_, processes_);
+  return hub_rule_refused_ ? own : *hub_rule_;
+}
+
 // ----------------------------------------------------------------------------------------- a hub's
 
 void Job::AddReportedProcess(const ProcessRow& row) {
   AddProcess(row);
   processes_.at(row.process_id).state.set_reported(true);
+}
+
+absl::Status Job::SetReportedMetrics(const std::string& choice) {
+  MetricChoiceState state;
+  if (!state.ParseFromString(choice)) {
+    return absl::InvalidArgumentError("the choice of metrics is damaged");
+  }
+  SEQPOINT_ASSIGN_OR_RETURN(MetricChoice restored, MetricChoice::Restore(state));
+  return SetMetrics(std::move(restored));
+}
+
+std::optional<v1::LearnedRule> Job::EncodedRule() const {
+  return rule_ ? std::optional(EncodeRule(*rule_)) : std::nullopt;
 }
 
 absl::Status Job::OnReport(int64_t process_id, const Report::What& report) {
@@ -239,6 +295,9 @@ absl::Status Job::OnReported(Process& process, const v1::ReportedWork& report) {
   if (report.number() > kLargestNumber) {
     return Contradicts(process, absl::StrCat("work of iteration ", report.number()));
   }
+  if (report.records().size() % sizeof(abi::DataRecord) != 0) {
+    return Contradicts(process, absl::StrCat(report.records().size(), " bytes of records"));
+  }
   KernelStatistics::Sums sums;
   for (int i = 0; i < count; ++i) {
     const auto kernel = static_cast<size_t>(kernels_.IndexOf(report.kernels(i)));
@@ -251,7 +310,15 @@ absl::Status Job::OnReported(Process& process, const v1::ReportedWork& report) {
   }
   sums.time_ns.resize(std::max(sums.time_ns.size(), std::min(kernels_.names().size(), kMaxValues)));
   sums.launches.resize(sums.time_ns.size());
-  AddWork(process, report.number() + static_cast<uint64_t>(process.state.first_number()), sums);
+  const uint64_t number = report.number() + static_cast<uint64_t>(process.state.first_number());
+  if (!report.records().empty()) {
+    std::vector<abi::DataRecord> records(report.records().size() / sizeof(abi::DataRecord));
+    std::memcpy(records.data(), report.records().data(), records.size() * sizeof(records[0]));
+    const int64_t job_number = process.JobNumber(number);
+    diagnosis_.windows().AddWork(process.row.rank, job_number, records, process.names);
+    AddTraceSegment(process, job_number, report.records());
+  }
+  AddWork(process, number, sums);
   return absl::OkStatus();
 }
 
@@ -266,6 +333,13 @@ absl::Status Job::OnReported(Process& process, const v1::ReportedLosses& report)
                                     .invalid_timestamps = Unsigned(report.invalid_timestamps()),
                                     .clock_kind = report.clock_kind()});
   return absl::OkStatus();
+}
+
+absl::Status Job::OnReported(Process&, const v1::Horizon& report) {
+  if (report.SerializeAsString() == matching_.horizon().SerializeAsString()) {
+    return absl::OkStatus();
+  }
+  return SetHorizon(report);
 }
 
 absl::Status Job::OnReported(Process& process, const v1::ReportedEnd& report) {

@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "daemon/jobs/report_codec.h"
+#include "daemon/jobs/rule_codec.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/support/job_fixture.h"
@@ -38,9 +39,7 @@ class Hub {
   void Take(int node, Job& from) {
     ReportWriter writer;
     for (const Report& report : from.TakeReports()) writer.Add(report);
-    const std::string bytes = writer.Serialize();
-    wire_bytes += bytes.size();
-    const auto reports = ReadReports(bytes);
+    const auto reports = ReadReports(writer.Serialize());
     ASSERT_TRUE(reports.ok()) << reports.status();
     for (const Report& report : *reports) {
       int64_t& id = ids_[{node, report.process_id}];
@@ -66,8 +65,18 @@ class Hub {
     job.Advance();
   }
 
+  // Tells a node's job what this one plans.
+  void Lead(int node, Job& to) {
+    for (const auto& [key, id] : ids_) {
+      if (key.first != node) continue;
+      const abi::Control* const control = job.TakeControl(id);
+      if (control == nullptr) continue;
+      const auto rule = job.EncodedRule();
+      to.FollowHub(key.second, rule ? DecodeRule(*rule) : std::nullopt, *control);
+    }
+  }
+
   Job job;
-  size_t wire_bytes = 0;
 
  private:
   std::map<std::pair<int, int64_t>, int64_t> ids_;
@@ -175,6 +184,72 @@ TEST(JobReports, MeasurementsOfTwoNodesAreOneJobs) {
   ASSERT_TRUE(kernels.ok());
   ASSERT_GT(kernels->kernels_size(), 0);
   EXPECT_EQ(kernels->kernels(0).name(), "lstm_forward");
+}
+
+TEST(JobReports, TheHubsPlanIsOneForAllNodesUntilItIsLost) {
+  Job first(Row(), {.reports = true}), second(Row(), {.reports = true});
+  Hub hub({.measurement_budget = 16});
+  Training together({&first, &first, &second, &second});
+  const auto measured = [&] {
+    size_t all = 0;
+    for (int rank = 0; rank < kRanks; ++rank) {
+      all += together.process(rank).measured_iterations.size();
+    }
+    return all;
+  };
+  const auto run = [&](int steps) {
+    for (int i = 0; i < steps; ++i) {
+      together.Step();
+      hub.Take(0, first);
+      hub.Take(1, second);
+      hub.Lead(0, first);
+      hub.Lead(1, second);
+    }
+  };
+  ASSERT_TRUE(hub.job.SetHorizon(AllLengths(200)).ok());
+  run(600);
+  EXPECT_GE(measured(), 12u);
+  EXPECT_LE(measured(), 16u) << "two nodes of 64 each would measure 128";
+  // Each goes on with a plan of its own.
+  first.LeaveHub();
+  second.LeaveHub();
+  for (int i = 0; i < 400; ++i) together.Step();
+  EXPECT_GT(measured(), 32u);
+  hub.Take(0, first);
+  hub.Take(1, second);
+  EXPECT_EQ(hub.job.Describe(true).iterations(), 999);  // the last one has no end yet
+}
+
+TEST(JobReports, AnotherLoopOnANodeCountsWithoutLengths) {
+  Job first(Row(), {.reports = true}), second(Row(), {.reports = true});
+  Hub hub({});
+  first.AddProcess(RowOfRank(0));
+  second.AddProcess(RowOfRank(2));
+  FakeProcess usual(5), other(6);
+  usual.Connect(first, 10);
+  other.Connect(second, 12);
+  for (int i = 0; i < 300; ++i) {
+    usual.Iterate();
+    hub.Take(0, first);
+    hub.Lead(0, first);
+    if (i < 100) continue;  // it starts later
+    other.IterateOther();
+    hub.Take(1, second);
+    hub.Lead(1, second);
+  }
+  first.OnProcessEnd(10, true, 77);
+  second.OnProcessEnd(12, true, 77);
+  hub.Take(0, first);
+  hub.Take(1, second);
+  FakeStore store;
+  store.Take(hub.job);
+  int with = 0, without = 0;
+  for (const auto& [number, row] : store.iterations) {
+    if (row.rank == 0) with += row.length_count;
+    if (row.rank == 2) without += row.length_count == 0 ? 1 : 0;
+  }
+  EXPECT_EQ(with, 300);
+  EXPECT_EQ(without, 200);
 }
 
 TEST(JobReports, OneIterationIsAFewBytesOnTheWire) {

@@ -89,7 +89,8 @@ struct Process {
   int64_t last_call_ns = 0;  // API time of the last call
   std::string learn_log;     // call records since the last commit
   abi::Control control = {};
-  int64_t control_made = 0;  // ChangeTracker::controls() then; 0: it must be made again
+  std::optional<abi::Control> hub_plan;  // of a node's: what its hub wants
+  int64_t control_made = 0;              // ChangeTracker::controls() then; 0: it must be made again
 
   ProcessState Save() const;
   // `rule` of the job; null: none.

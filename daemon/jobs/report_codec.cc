@@ -126,6 +126,8 @@ std::optional<Report::What> ReadWhat(const v1::Report& from) {
       return from.losses();
     case v1::Report::kEnd:
       return from.end();
+    case v1::Report::kHorizon:
+      return from.horizon();
     default:
       return std::nullopt;
   }
@@ -181,6 +183,8 @@ void ReportWriter::Add(const Report& report) {
           *to.mutable_losses() = what;
         } else if constexpr (std::is_same_v<What, v1::ReportedEnd>) {
           *to.mutable_end() = what;
+        } else if constexpr (std::is_same_v<What, v1::Horizon>) {
+          *to.mutable_horizon() = what;
         }
       },
       report.what);

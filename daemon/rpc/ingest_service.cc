@@ -1,5 +1,6 @@
 #include "daemon/rpc/ingest_service.h"
 
+#include <map>
 #include <optional>
 #include <string>
 #include <utility>
@@ -45,6 +46,13 @@ class NodeStream final : public grpc::ServerBidiReactor<v1::NodeMessage, v1::Hub
     if (!writing_ && !closing_) WriteNext();
   }
 
+  void OnPlan(v1::Plan plan) override {
+    absl::MutexLock lock(&mutex_);
+    const int64_t process = plan.process();
+    plans_[process] = std::move(plan);
+    if (!writing_ && !closing_) WriteNext();
+  }
+
   void OnDone() override { delete this; }
 
  private:
@@ -74,8 +82,13 @@ class NodeStream final : public grpc::ServerBidiReactor<v1::NodeMessage, v1::Hub
   }
 
   void WriteNext() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    if (!said_hello_ || !next_.has_acknowledged()) return;
-    out_ = std::exchange(next_, {});
+    if (!said_hello_ || (plans_.empty() && !next_.has_acknowledged())) return;
+    if (next_.has_acknowledged()) {
+      out_ = std::exchange(next_, {});
+    } else {
+      *out_.mutable_plan() = std::move(plans_.begin()->second);
+      plans_.erase(plans_.begin());
+    }
     writing_ = true;
     StartWrite(&out_);
   }
@@ -101,6 +114,7 @@ class NodeStream final : public grpc::ServerBidiReactor<v1::NodeMessage, v1::Hub
   bool writing_ ABSL_GUARDED_BY(mutex_) = false;
   std::optional<absl::Status> closing_ ABSL_GUARDED_BY(mutex_);
   v1::HubMessage hello_, out_, next_ ABSL_GUARDED_BY(mutex_);
+  std::map<int64_t, v1::Plan> plans_ ABSL_GUARDED_BY(mutex_);  // the latest, by process
 };
 
 }  // namespace

@@ -17,6 +17,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "daemon/base/change_signal.h"
+#include "daemon/base/clock.h"
 #include "daemon/base/status_macros.h"
 #include "daemon/rpc/text_file.h"
 #include "daemon/service/node_reports.h"
@@ -110,6 +111,7 @@ absl::StatusOr<v1::NodeMessage> HubStream::Hello() {
 void HubStream::ReadAcknowledgements() {
   v1::HubMessage message;
   while (stream_->Read(&message)) {
+    if (message.has_plan()) outbox_.plans().Offer(std::move(*message.mutable_plan()));
     if (!message.has_acknowledged()) continue;
     const int64_t sequence = message.acknowledged();
     outbox_.Acknowledge(std::min(sequence, outbox_.last_sequence()));
@@ -159,6 +161,7 @@ absl::Status HubStream::Run(const std::atomic<bool>& stop, const OnHello& on_hel
   absl::Status status;
   int64_t sent = reply.hello().next_sequence() - 1;
   while (status.ok() && AwaitWindow(0, stop)) {
+    outbox_.plans().Heard(Clock::System().MonotonicNs());
     if (!outbox_.AwaitBatches(sent, kSlice)) continue;
     auto rows = outbox_.Read(sent, kBatchesAtOnce);
     if (!rows.ok()) {

@@ -1,6 +1,7 @@
 #include "daemon/service/connections.h"
 
 #include <algorithm>
+#include <cstring>
 #include <map>
 #include <optional>
 #include <set>
@@ -10,10 +11,12 @@
 #include "absl/strings/str_cat.h"
 #include "daemon/base/limits.h"
 #include "daemon/base/status_macros.h"
+#include "daemon/base/zstd_frame.h"
 #include "daemon/ingest/control_writer.h"
 #include "daemon/ingest/process_identity.h"
 #include "daemon/ingest/ring_reader.h"
 #include "daemon/jobs/hello.h"
+#include "daemon/jobs/rule_codec.h"
 #include "spdlog/spdlog.h"
 
 namespace seqpoint::service {
@@ -204,6 +207,23 @@ void Connections::EndVanished() {
       }
       job->OnProcessEnd(process_id, /*orderly=*/false, clock_.WallNs());
     }
+  }
+}
+
+void Connections::FollowHub(HubPlans& plans) {
+  const auto all = plans.Take();
+  const bool fresh = clock_.MonotonicNs() - plans.heard_ns() < HubPlans::kFreshNs;
+  for (const auto& connection : connections_) {
+    if (connection->ended) continue;
+    if (!fresh) connection->job->LeaveHub();
+    const auto plan = all.find(connection->process_id);
+    if (plan == all.end() || !connection->job->processes().contains(plan->first)) continue;
+    const auto bytes = FromZstdFrame(plan->second.control(), sizeof(abi::Control));
+    if (!bytes.ok() || bytes->size() != sizeof(abi::Control)) continue;
+    abi::Control control;
+    std::memcpy(&control, bytes->data(), sizeof(control));
+    connection->job->FollowHub(connection->process_id, jobs::DecodeRule(plan->second.rule()),
+                               control);
   }
 }
 

@@ -18,6 +18,7 @@
 #include "daemon/base/clock.h"
 #include "daemon/ingest/inject_server.h"
 #include "daemon/service/committer.h"
+#include "daemon/service/hub_plans.h"
 #include "daemon/service/job_registry.h"
 #include "daemon/store/store.h"
 
@@ -48,6 +49,8 @@ class Connections : public ingest::InjectServer::Handler {
   // Live processes that did not come back after our restart and do not run any more end.
   void EndVanished() ABSL_EXCLUSIVE_LOCKS_REQUIRED(registry_.mutex());
 
+  // What a hub plans for the processes, and whether it is still heard of.
+  void FollowHub(HubPlans& plans) ABSL_EXCLUSIVE_LOCKS_REQUIRED(registry_.mutex());
   // Takes what the processes should see next. True when a rule or a level is among it: the store
   // must have it first. A process that follows a rule which a killed daemon forgot would number its
   // iterations in a way that nobody knows.

@@ -45,7 +45,8 @@ Daemon::Daemon(DaemonOptions options, std::unique_ptr<Store> store, std::unique_
       retention_(options_.retention, store_.get(), &registry_, &committer_, options_.clock),
       connections_(store_.get(), &registry_, options_.clock),
       parts_{*store_, registry_, committer_, retention_, *options_.clock},
-      loop_(options_.ingest, parts_, &connections_, nodes_.get()),
+      loop_(options_.ingest, parts_, &connections_, nodes_.get(),
+            outbox_ != nullptr ? &outbox_->plans() : nullptr),
       backend_(MakeProfilerBackend(parts_, [this] { return Describe(); })) {}
 
 v1::GetDaemonReply Daemon::Describe() const {

@@ -110,6 +110,8 @@ Connections::Progress IngestLoop::Read(bool stopping, bool* commit_first) {
       job->CheckRules(parts_.clock.MonotonicNs());
     last_heartbeat_ = now;
   }
+  if (nodes_ != nullptr) nodes_->SendPlans();
+  if (plans_ != nullptr) connections_.FollowHub(*plans_);
   *commit_first = connections_.StageControls();
   if (connections_.count() > 0 || !parts_.registry.importing().empty()) last_busy_ = now;
   if (stopping && is_private()) {

@@ -21,6 +21,7 @@
 #include "daemon/ingest/inject_server.h"
 #include "daemon/service/connections.h"
 #include "daemon/service/daemon_parts.h"
+#include "daemon/service/hub_plans.h"
 #include "daemon/service/node_reports.h"
 
 namespace seqpoint::service {
@@ -37,10 +38,14 @@ struct IngestOptions {
 
 class IngestLoop {
  public:
-  // `nodes`: of a hub; else null.
+  // `nodes`: of a hub; `plans`: of a node that has one; else null.
   IngestLoop(const IngestOptions& options, const DaemonParts& parts, Connections* connections,
-             NodeReports* nodes)
-      : options_(options), parts_(parts), connections_(*connections), nodes_(nodes) {}
+             NodeReports* nodes, HubPlans* plans)
+      : options_(options),
+        parts_(parts),
+        connections_(*connections),
+        nodes_(nodes),
+        plans_(plans) {}
   ~IngestLoop();
 
   // Errors: as InjectServer::Listen.
@@ -65,6 +70,7 @@ class IngestLoop {
   const DaemonParts parts_;
   Connections& connections_;
   NodeReports* const nodes_;
+  HubPlans* const plans_;
   std::unique_ptr<ingest::InjectServer> server_;
   absl::Duration last_heartbeat_ = -absl::InfiniteDuration();
   absl::Duration last_busy_;

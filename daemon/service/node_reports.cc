@@ -98,6 +98,7 @@ absl::StatusOr<v1::HubHello> NodeReports::Connect(const v1::NodeHello& hello, Li
   }
   node.next = next;
   node.listener = listener;
+  node.is_new = true;
   v1::HubHello reply;
   reply.set_version(SEQPOINT_VERSION);
   reply.set_format(kFormat);
@@ -165,6 +166,23 @@ bool NodeReports::Poll() {
   return !all.empty();
 }
 
+void NodeReports::SendPlans() {
+  absl::MutexLock lock(&mutex_);
+  for (const auto& [key, process] : processes_) {
+    const auto node = nodes_.find(key.first);
+    if (node == nodes_.end() || node->second.listener == nullptr) continue;
+    if (node->second.is_new) process.job->RepublishControl(process.process_id);
+    const abi::Control* const control = process.job->TakeControl(process.process_id);
+    if (control == nullptr) continue;
+    v1::Plan plan;
+    plan.set_process(key.second);
+    if (const auto rule = process.job->EncodedRule()) *plan.mutable_rule() = *rule;
+    plan.set_control(ToZstdFrame({reinterpret_cast<const char*>(control), sizeof(abi::Control)}));
+    node->second.listener->OnPlan(std::move(plan));
+  }
+  for (auto& [id, node] : nodes_) node.is_new = false;
+}
+
 void NodeReports::Apply(const std::string& node_id, const v1::Batch& batch) {
   const auto bytes = FromZstdFrame(batch.frame(), kMostBatchBytes);
   if (!bytes.ok()) return Skip(node_id, bytes.status());
@@ -220,6 +238,7 @@ absl::Status NodeReports::Start(const ProcessKey& key, const v1::ReportedProcess
                          .start_ns = clock_.WallNs()});
   }
   SEQPOINT_RETURN_IF_ERROR(job->MayGoOn());
+  if (job->processes().empty()) SEQPOINT_RETURN_IF_ERROR(job->SetReportedMetrics(report.metrics()));
   ProcessRow row{.process_id = store_.NewProcessId(),
                  .job_id = job->row().job_id,
                  .rank = report.rank(),

@@ -52,6 +52,8 @@ class NodeReports {
     virtual ~Listener() = default;
     // The batches up to this one are in the store.
     virtual void OnStored(int64_t sequence) = 0;
+    // What is wanted of a process now.
+    virtual void OnPlan(v1::Plan plan) = 0;
   };
 
   NodeReports(Store* store, JobRegistry* registry, const Clock* clock);
@@ -69,6 +71,8 @@ class NodeReports {
   void Recover() ABSL_EXCLUSIVE_LOCKS_REQUIRED(registry_.mutex());
   // Gives the batches that came to their jobs. True: there were some.
   bool Poll() ABSL_EXCLUSIVE_LOCKS_REQUIRED(registry_.mutex());
+  // Tells the nodes what changed in the plans for their processes.
+  void SendPlans() ABSL_EXCLUSIVE_LOCKS_REQUIRED(registry_.mutex());
   std::vector<NodeCursor> Cursors() const { return read_; }
   void Release(const std::vector<NodeCursor>& stored) ABSL_LOCKS_EXCLUDED(mutex_);
 
@@ -76,6 +80,7 @@ class NodeReports {
   // A node of the present or the past.
   struct Node {
     Listener* listener = nullptr;  // null: not connected
+    bool is_new = false;           // connected since the last SendPlans
     int64_t next = 1;              // number of the next batch
     int64_t waiting_bytes = 0;     // of batches that are not in the store
     std::vector<v1::Batch> batches;

@@ -6,7 +6,7 @@
 //   another thread: outbox.AwaitBatches(after, timeout); outbox.Read(after, limit);
 //                   outbox.Acknowledge(sequence);
 //
-// The newest batch grows with each transaction, and is read by nobody, until it is a second old or
+// The newest batch grows with each transaction, and is read by nobody, until it is 250 ms old or
 // kMostBatchBytes long.
 //
 // Threading: Collect, AddRows and OnStored belong to the ingest thread; the others are thread-safe.
@@ -26,6 +26,7 @@
 #include "daemon/base/change_signal.h"
 #include "daemon/jobs/job.h"
 #include "daemon/jobs/report_codec.h"
+#include "daemon/service/hub_plans.h"
 #include "daemon/store/store.h"
 
 namespace seqpoint::service {
@@ -33,7 +34,7 @@ namespace seqpoint::service {
 class Outbox {
  public:
   static constexpr size_t kMostBatchBytes = 256 << 10;
-  static constexpr int64_t kOldestBatchNs = 1'000'000'000;
+  static constexpr int64_t kOldestBatchNs = 250'000'000;
 
   // Errors: as the store's.
   static absl::StatusOr<std::unique_ptr<Outbox>> Open(Store* store);
@@ -50,6 +51,7 @@ class Outbox {
   absl::StatusOr<std::vector<OutboxRow>> Read(int64_t after, int limit) ABSL_LOCKS_EXCLUDED(mutex_);
   // The hub has the batches up to this one.
   void Acknowledge(int64_t sequence) ABSL_LOCKS_EXCLUDED(mutex_);
+  HubPlans& plans() { return plans_; }  // what comes back
 
  private:
   Outbox(Store* store, std::string node_id, int64_t last_sequence)
@@ -69,6 +71,7 @@ class Outbox {
   bool grew_ = false;       // since it was given to the store
   int64_t whole_next_ = 0;  // whole_, once the batch on its way is stored; 0: as it is
 
+  HubPlans plans_;
   mutable absl::Mutex mutex_;
   ChangeSignal changed_;
   int64_t whole_ ABSL_GUARDED_BY(mutex_);  // the batches up to this one do not grow
