@@ -1,6 +1,7 @@
 #include "daemon/jobs/rank_diagnosis.h"
 
 #include <algorithm>
+#include <cmath>
 #include <iterator>
 #include <vector>
 
@@ -13,18 +14,16 @@
 namespace seqpoint::jobs {
 namespace {
 
-// Until a new control block is in the libraries: the daemon's loop takes 1 to 50 ms. On a machine
-// that is too busy for that, iterations are given up, and each one doubles it.
+// Seconds until a new control block is in the libraries: twice the 50 ms that the daemon's loop
+// takes at most. Only the first guess: where a machine is too busy for that, iterations are given
+// up, and each one doubles the lead.
 constexpr double kPublishS = 0.1;
 constexpr int64_t kEarliest = 16;  // observed iterations before the first window
-// Windows that are spread are this much further from the beginning, one from the other: the run's,
-// in which fewer lengths are new as it goes on, or the episode's.
-constexpr double kSpread = 1.15;
-// Those for the cost are to be of the whole episode, also where it began with new lengths.
-constexpr double kCostSpread = 1.5;
+// Windows that are spread are so many times as far from the beginning as the one before: the run's,
+// in which fewer lengths are new as it goes on, or the episode's. As many as a run may have before
+// a rank is slow span a decade of iterations: the 100th to the 1,000th.
+const double kSpread = std::pow(10, 2.0 / RankDiagnosis::kMostWindows);
 constexpr double kConfidence = 0.95;
-// An interval of a cost that spans half of the run is no answer.
-constexpr double kTellsNothing = 0.5;
 
 bool IsOpen(const ranks::RankVerdict& rank) {
   return !rank.episodes.empty() && rank.episodes.back().last < 0;
@@ -44,15 +43,6 @@ Estimate ExcessShare(const std::vector<ranks::IterationProfiles>& iterations, in
   const double half_ns = ranks::kNormal95 * verdict.error_ns;
   return {verdict.explained_ns / usual_ns, (verdict.explained_ns - half_ns) / usual_ns,
           (verdict.explained_ns + half_ns) / usual_ns};
-}
-
-// Nobody waits longer for a rank than its work is longer. Noise of single iterations can say so.
-Estimate AtMost(const Estimate& excess, const Estimate& cost) {
-  const auto most = [](double longer) {
-    return std::max(longer, 0.0) / (1 + std::max(longer, 0.0));
-  };
-  const double value = std::min(cost.value, most(excess.value));
-  return {value, std::min(cost.low, value), std::min(cost.high, most(excess.high))};
 }
 
 // The tests have taken lengths into account, over many more iterations than the windows.
@@ -79,6 +69,17 @@ bool WasEven(const ranks::Verdicts& verdicts, const ranks::IterationProfiles& wi
   });
 }
 
+// Of the episode's time; 1: not known.
+double UsualShare(const ranks::Verdicts& verdicts, int32_t rank, int64_t first) {
+  for (const ranks::RankVerdict& verdict : verdicts.ranks) {
+    if (verdict.rank != rank) continue;
+    for (const ranks::Episode& episode : verdict.episodes) {
+      if (episode.first == first) return std::min(episode.usual_share, 1.0);
+    }
+  }
+  return 1;
+}
+
 template <typename Chosen>
 Windows Choose(const Windows& windows, const Chosen& chosen) {
   Windows to;
@@ -94,9 +95,9 @@ bool RankDiagnosis::KnowsReason(int32_t rank, int64_t first) const {
 }
 
 // The next of the windows that are spread from iteration `first` on.
-bool RankDiagnosis::IsDue(int64_t newest, int64_t first, double spread) const {
+bool RankDiagnosis::IsDue(int64_t newest, int64_t first) const {
   const int64_t latest = asked_.empty() ? -1 : asked_.back();
-  return static_cast<double>(newest - first) >= spread * static_cast<double>(latest - first);
+  return static_cast<double>(newest - first) >= kSpread * static_cast<double>(latest - first);
 }
 
 bool RankDiagnosis::WantsWindow(int64_t newest, const ranks::Verdicts& verdicts) const {
@@ -115,14 +116,13 @@ bool RankDiagnosis::WantsWindow(int64_t newest, const ranks::Verdicts& verdicts)
     };
     if (count(during) >= kMostOfEpisode) continue;
     const bool known = KnowsReason(rank.rank, episode.first);
-    const bool few = count(telling) < kCostWindows;
+    const bool few = count(telling) < kSizeWindows;
     const auto asked = std::count_if(asked_.begin(), asked_.end(),
                                      [&](int64_t number) { return number >= episode.first; });
     if (few && !known && asked < kMostAtOnce) return true;
-    const double spread = known ? kCostSpread : kSpread;
-    if ((few || !known) && IsDue(newest, episode.first, spread)) return true;
+    if ((few || !known) && IsDue(newest, episode.first)) return true;
   }
-  if (any || taken_ >= kMostWindows / 2 || !IsDue(newest, 0, kSpread)) return false;
+  if (any || taken_ >= kMostWindows / 2 || !IsDue(newest, 0)) return false;
   return std::any_of(verdicts.ranks.begin(), verdicts.ranks.end(), [&](const auto& rank) {
     const auto before = [&](const auto& window) {
       return WasEven(verdicts, window) && (!rank.own_baseline || ranks::TellsOf(window, rank.rank));
@@ -198,29 +198,27 @@ bool RankDiagnosis::Update(const ranks::Verdicts& verdicts) {
     if (!SaysHowMuch(verdict.reason) || verdict.first_times) continue;
     const Estimate excess = ExcessShare(during, rank.rank, verdict);
     SetDifference(excess, reason.mutable_excess());
-    const Estimate cost = AtMost(excess, ranks::CostShare(question, kConfidence));
-    if (cost.high - cost.low < kTellsNothing) SetEstimate(cost, reason.mutable_cost());
+    const auto cost = ranks::CostShare(question, kConfidence);
+    if (cost) SetEstimate(*cost, reason.mutable_cost());
   }
   return changed;
 }
 
-void RankDiagnosis::SetReasons(bool host_times, v1::GetRanksReply* reply) const {
+void RankDiagnosis::SetReasons(const ranks::Verdicts& verdicts, v1::GetRanksReply* reply) const {
   for (v1::RankSummary& rank : *reply->mutable_ranks()) {
     for (v1::SlowEpisode& episode : *rank.mutable_episodes()) {
       const auto it = reasons_.find({rank.rank(), episode.first_iteration()});
-      // The tests say that a rank is slow. Windows show by how much, and what the others waited.
+      // The tests say that a rank is slow, and iterations before it what that costs. Windows show
+      // by how much it is, and the cost where there were no such iterations.
       episode.clear_excess();
-      episode.clear_cost();
       episode.clear_message();
-      episode.clear_cost_message();
       if (it == reasons_.end()) {
-        const char* const why =
-            host_times ? "not known, because no GPU does the work, and only a GPU's is traced"
-                       : "not known, because the ranks were not traced at the same iterations "
-                         "meanwhile, or at too few whose lengths were not new";
-        episode.set_message(why);
-        episode.set_cost_message(why);
-        episode.set_reason_message(why);
+        constexpr char kNotYet[] =
+            "not known, because the ranks were not traced at the same iterations meanwhile, or at "
+            "too few whose lengths were not new";
+        episode.set_message(kNotYet);
+        if (!episode.has_cost()) episode.set_cost_message(kNotYet);
+        episode.set_reason_message(kNotYet);
         continue;
       }
       const SlowReasonState& reason = it->second;
@@ -228,10 +226,13 @@ void RankDiagnosis::SetReasons(bool host_times, v1::GetRanksReply* reply) const 
       episode.set_reason_message(reason.message());
       if (reason.has_excess()) {
         *episode.mutable_excess() = reason.excess();
-        if (reason.has_cost()) {
-          *episode.mutable_cost() = reason.cost();
-        } else {
-          episode.set_cost_message("not known, because too few iterations were traced");
+        if (!episode.has_cost() && reason.has_cost()) {
+          // Windows are of iterations whose lengths were not new.
+          const double usual = UsualShare(verdicts, rank.rank(), episode.first_iteration());
+          const v1::Estimate& cost = reason.cost();
+          SetEstimate(Scaled({cost.value(), cost.low(), cost.high()}, usual),
+                      episode.mutable_cost());
+          episode.clear_cost_message();
         }
       } else {
         const char* const why =
@@ -241,7 +242,6 @@ void RankDiagnosis::SetReasons(bool host_times, v1::GetRanksReply* reply) const 
                 ? "not known, because the others' hosts run ahead while they wait"
                 : "not known, because its earlier iterations were the first of their lengths";
         episode.set_message(why);
-        episode.set_cost_message(why);
       }
     }
   }

@@ -6,7 +6,7 @@
 //   if (diagnosis.Ask(newest, ranks, verdicts)) RewriteControls();  // ... and after changes
 //   ... records go to diagnosis.windows() ...
 //   if (diagnosis.Update(verdicts)) Tell();
-//   diagnosis.SetReasons(/*host_times=*/false, &reply);
+//   diagnosis.SetReasons(verdicts, &reply);
 //
 // Threading: one thread at a time. Ownership: the windows.
 #ifndef DAEMON_JOBS_RANK_DIAGNOSIS_H_
@@ -33,9 +33,10 @@ class RankDiagnosis {
   // Windows for a reason, as soon as possible: with three, one that something else disturbed is
   // outvoted.
   static constexpr int kReasonWindows = 3;
-  // Windows for the cost, whose error is which iterations were seen: they are spread. A reason that
-  // is not known from as many gets further ones, spread, too.
-  static constexpr int kCostWindows = 8;
+  // Windows of an episode, of which those beyond kReasonWindows are spread: for the size, and for
+  // the cost where no earlier iteration tells it. A reason that is not known from as many gets
+  // further ones.
+  static constexpr int kSizeWindows = 8;
   // Earlier ones, for the transfers; and of a rank without peers, which is compared with them.
   static constexpr int kEarlyWindows = 2, kOwnWindows = 8;
   // Windows of an episode, with those in which the rank's lengths are new, which do not tell.
@@ -52,8 +53,7 @@ class RankDiagnosis {
 
   CoordinatedWindows& windows() { return windows_; }
   int64_t wanted() const { return windows_.wanted(); }
-  // `host_times`: no GPU does the work.
-  void SetReasons(bool host_times, v1::GetRanksReply* reply) const;
+  void SetReasons(const ranks::Verdicts& verdicts, v1::GetRanksReply* reply) const;
 
   RankDiagnosisState Save() const;
   void Load(const RankDiagnosisState& from);
@@ -62,7 +62,7 @@ class RankDiagnosis {
   using EpisodeKey = std::pair<int32_t, int64_t>;  // rank, first iteration
 
   bool WantsWindow(int64_t newest, const ranks::Verdicts& verdicts) const;
-  bool IsDue(int64_t newest, int64_t first, double spread) const;
+  bool IsDue(int64_t newest, int64_t first) const;
   bool KnowsReason(int32_t rank, int64_t first) const;
   int64_t Lead() const;
 

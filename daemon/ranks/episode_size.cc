@@ -16,8 +16,6 @@ constexpr double kMaterial = 0.005;
 constexpr double kLeastLeverage = 0.08;
 // Iterations whose mean time tells nothing yet.
 constexpr double kFewTimes = 8;
-// Values of LongestScores that make a mean.
-constexpr double kLongestCount = 4;
 // Two sizes agree when they differ by less than this share of the larger one.
 constexpr double kAgree = 0.25;
 
@@ -33,6 +31,18 @@ Range Growth(const Range& share) {
   return {growth(share.value), growth(share.low), growth(share.high)};
 }
 
+// Where nothing shows that it was ordinary before, iterations that wait for other ranks tell what
+// is ordinary, where lengths differ.
+void SetCost(const EpisodeEvidence& evidence, Episode& episode) {
+  const bool others_tell = evidence.has_peers && evidence.excess[kLongest].count >= kLongestCount;
+  episode.cost = {};
+  episode.usual_share = evidence.usual_share;
+  episode.cost_doubt = Doubt::kNone;
+  if (evidence.time_count < kFewTimes) episode.cost_doubt = Doubt::kTooFew;
+  if (evidence.no_baseline && !others_tell) episode.cost_doubt = Doubt::kNoBaseline;
+  if (episode.cost_doubt == Doubt::kNone) episode.cost = evidence.cost;
+}
+
 // Maybe slow from the start: there is no earlier time to compare with. The whole rank is slower
 // where its time outside of collectives grew as its exclusive time did.
 void SizeFromStart(const EpisodeEvidence& evidence, Episode& episode) {
@@ -40,8 +50,6 @@ void SizeFromStart(const EpisodeEvidence& evidence, Episode& episode) {
   const Range outside = Excess(evidence.excess[kOutside]);
   const double larger = std::max(exclusive.value, outside.value);
   episode.excess = exclusive;
-  episode.cost = {};
-  episode.cost_doubt = Doubt::kNoBaseline;
   if (std::abs(exclusive.value - outside.value) <= kAgree * larger) return;
   const Range& lower = exclusive.value < outside.value ? exclusive : outside;
   episode.excess = {lower.value, std::max(lower.low, 0.0), std::max(exclusive.high, outside.high)};
@@ -63,9 +71,8 @@ std::optional<bool> Matters(const EpisodeEvidence& evidence, size_t part) {
 
 void SizeEpisode(const EpisodeEvidence& evidence, Episode& episode) {
   episode.doubt = Doubt::kNone;
+  SetCost(evidence, episode);
   if (evidence.no_baseline) return SizeFromStart(evidence, episode);
-  episode.cost = evidence.cost;
-  episode.cost_doubt = evidence.time_count > 0 ? Doubt::kNone : Doubt::kTooFew;
   const ExcessMean& exclusive = evidence.excess[kExclusive];
   if (!evidence.has_peers) {
     const double baseline = exclusive.deviation / std::sqrt(std::max(evidence.baseline_count, 1.0));

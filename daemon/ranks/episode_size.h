@@ -16,8 +16,9 @@ namespace seqpoint::ranks {
 
 struct EpisodeEvidence {
   std::array<ExcessMean, kParts> excess;
-  Range cost;             // share of the iterations' time
-  double time_count = 0;  // iterations that the cost was computed from
+  Range cost;              // share of the iterations' time
+  double usual_share = 1;  // of the iterations' time, as Episode has it
+  double time_count = 0;   // iterations that the cost was computed from
   double leverage = 1;
   double exclusive_share = 0;  // the rank's exclusive time as a share of the iteration
   bool no_baseline = false;    // nothing shows that the rank was ordinary before

@@ -12,8 +12,8 @@ namespace {
 constexpr size_t kTimeCount = 2 * WorkSums::kTerms;
 // Ratios before their spread is known.
 constexpr double kSpreadCount = 8;
-// Standard deviation of the loss that the shape of the fit causes, relative: on simulated jobs the
-// largest error is 4 %.
+// Standard deviation of a loss by lengths that the shape of the fit causes, relative: on simulated
+// jobs the largest error is 4 %.
 constexpr double kShapeError = 0.02;
 // Standard deviation of the drift of times at equal lengths over a part of a run, relative: real
 // logs drift by 0.6 to 0.8 % within an epoch, most of them less.
@@ -118,14 +118,30 @@ double IterationTime::Expect(const Lengths& longest) const {
   return model_.Variance(TermsOf(longest)) < expected * expected ? expected : 0;
 }
 
-Range IterationTime::ExcessShare(const TimeRatio& iterations) const {
-  // Stalls are as frequent before and after a rank becomes slow, and too rare to compare.
-  const double growth =
-      (iterations.value() - ordinary_.value()) / (ordinary_.value() + ordinary_.stalls());
-  const double error = kNormal95 * std::hypot(iterations.Error(), ordinary_.Error(),
-                                              std::hypot(kDrift, kStallError * growth));
-  const auto share = [](double excess) { return excess / (1 + excess); };
-  return {share(growth), share(growth - error), share(growth + error)};
+// `without`: the share of the episode's expected time that the iterations would take; `error`: of
+// that, a standard deviation.
+Range IterationTime::ShareOfTime(const EpisodeTime& episode, double without, double error) const {
+  if (!(episode.time_ns > 0)) return {};
+  const double share = episode.UsualShare();
+  const double cost = share * (1 - without);
+  const double half = kNormal95 * std::hypot(share * error, kStallError * cost);
+  return {std::max(cost, 0.0), std::max(cost - half, 0.0), std::max(cost + half, 0.0)};
+}
+
+Range IterationTime::Cost(const EpisodeTime& episode) const {
+  if (!(episode.with_ns > 0)) return {};
+  const double without =
+      ordinary_.value() / episode.ratio.value() * episode.without_ns / episode.with_ns;
+  return ShareOfTime(episode, without,
+                     without * std::hypot(episode.ratio.Error(), ordinary_.Error(), kDrift));
+}
+
+Range IterationTime::CostByFactor(const EpisodeTime& episode, const Range& factor) const {
+  if (!(episode.with_ns > 0) || !(factor.value > 1)) return {};
+  const double without = episode.without_ns / episode.with_ns;
+  const double of_factor = (factor.high - factor.low) / (2 * kNormal95) / (factor.value - 1);
+  // The lengths alone tell how often the others wait for the rank.
+  return ShareOfTime(episode, without, (1 - without) * std::hypot(of_factor, kShapeError));
 }
 
 Imbalance IterationTime::imbalance() const {

@@ -38,6 +38,29 @@ struct TimeRatio {
   }
 };
 
+// The iterations of an episode: what their lengths let expect with the slow rank as slow as it is,
+// and if it were not.
+struct EpisodeTime {
+  TimeRatio ratio;  // to the first, of iterations that nothing disturbed
+  // Sums over all iterations but those that we stopped. time_ns: that they took.
+  double with_ns = 0, without_ns = 0, time_ns = 0;
+
+  double count = 0;
+  // The iterations whose lengths say nothing yet, as these are new.
+  double unknown_ns = 0, unknown_count = 0;
+
+  // Of all that time: without first times of lengths, and without stalls.
+  double UsualShare() const {
+    if (!(time_ns > 0)) return 1;
+    return ratio.value() * with_ns * (1 + unknown_count / count) / (time_ns + unknown_ns);
+  }
+
+  template <typename Archive>
+  void Visit(Archive& archive) {
+    archive(ratio, with_ns, without_ns, time_ns, count, unknown_ns, unknown_count);
+  }
+};
+
 class IterationTime {
  public:
   // `ranks`: the lengths of all ranks; `longest`: those of the rank that is expected to work
@@ -52,8 +75,14 @@ class IterationTime {
   double Expect(const Lengths& longest) const;
   // Standard deviation of one rank's time / expected time; 0: not known.
   double deviation() const { return noise_.deviation(); }
-  // By how much longer iterations are than ordinary ones, as a share of their time.
-  Range ExcessShare(const TimeRatio& iterations) const;
+  // What a slow rank costs in the iterations of its episode, as a share of their time: against the
+  // ordinary iterations before.
+  Range Cost(const EpisodeTime& episode) const;
+  // Without any: by the factor that its work is longer by. That holds where ranks have lengths of
+  // their own, so that iterations that wait for other ranks tell the expected time.
+  Range CostByFactor(const EpisodeTime& episode, const Range& factor) const;
+  // Ordinary iterations that were compared with their expected time.
+  double ordinary_count() const { return ordinary_.count; }
   // All ranks have equal lengths in each iteration.
   bool equal_lengths() const { return losses_.count > 0 && std::abs(losses_.Mean()) < kEqual; }
 
@@ -70,6 +99,7 @@ class IterationTime {
  private:
   static constexpr double kEqual = 0.001;  // share of the time
 
+  Range ShareOfTime(const EpisodeTime& episode, double without, double error) const;
   double RanksThatCount(double longest_ns, const std::vector<Lengths>& ranks) const;
 
   std::vector<WorkSample> first_;  // until there are enough for the model

@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
+
+#include "daemon/base/statistics.h"
 
 namespace seqpoint::ranks {
 namespace {
@@ -114,18 +117,62 @@ void RankEvidence::SumUp(const JoinedIteration& joined, const Lengths& longest,
                          Iteration& iteration) const {
   iteration.longest_lengths = longest;
   double time_ns = 0, wait_ns = 0;
-  bool ordinary = true;
+  bool ordinary = true, whole = true;
   for (const RankPart& part : joined.ranks) {
     iteration.lengths.push_back(part.lengths);
-    ordinary &= part.duration_ns > 0 && !part.disturbed() && part.missed == 0;
+    whole &= part.duration_ns > 0 && !part.distorted;
+    ordinary &= whole && !part.new_length && part.missed == 0;
+    iteration.works_ns.emplace_back(part.rank, time_.Expect(part.lengths));
     time_ns += static_cast<double>(part.duration_ns);
     wait_ns += static_cast<double>(part.wait_ns);
   }
-  if (!ordinary) return;
+  const bool known = std::all_of(iteration.works_ns.begin(), iteration.works_ns.end(),
+                                 [](const auto& work) { return work.second > 0; });
+  if (!known) iteration.works_ns.clear();
   const auto ranks = static_cast<double>(joined.ranks.size());
+  if (whole) iteration.elapsed_ns = time_ns / ranks;
+  if (!ordinary) return;
   iteration.time_ns = time_ns / ranks;
   iteration.wait_ns = wait_ns / ranks;
-  iteration.expected_ns = time_.Expect(longest);
+  const double batch = BatchOf(joined);
+  iteration.expected_ns = batch * time_.Expect(longest);
+  for (auto& [rank, work_ns] : iteration.works_ns) work_ns *= batch;
+}
+
+// Batches of equal lengths differ by 10 % in work on all stages of a pipeline alike: by how much,
+// the stages tell that are not slow. 0: they do not, as their collectives are not known. 1 where
+// ranks have peers: each one has a batch of its own.
+double RankEvidence::BatchOf(const JoinedIteration& joined) const {
+  std::vector<double> ratios;
+  for (const RankPart& part : joined.ranks) {
+    if (roles_.HasPeers(part.rank)) return 1;
+    const double work = Work(part);
+    if (slow_.contains(part.rank) || !part.observed() || !(work > 0)) continue;
+    ratios.push_back(static_cast<double>(part.exclusive_ns) / work);
+  }
+  return ratios.empty() ? 0 : MiddleOf(std::move(ratios));
+}
+
+void RankEvidence::AddTo(EpisodeTime& episode, const Iteration& iteration, int32_t rank) const {
+  if (iteration.works_ns.empty()) {
+    episode.unknown_ns += iteration.elapsed_ns;
+    episode.unknown_count += iteration.elapsed_ns > 0;
+    return;
+  }
+  double with_ns = 0, without_ns = 0;
+  for (const auto& [other, work_ns] : iteration.works_ns) {
+    const auto slow = slow_.find(other);
+    const double slow_ns = slow == slow_.end() ? work_ns : work_ns * slow->second;
+    with_ns = std::max(with_ns, slow_ns);
+    without_ns = std::max(without_ns, other == rank ? work_ns : slow_ns);
+  }
+  if (!(with_ns > 0)) return;
+  if (iteration.time_ns > 0) episode.ratio.Add(iteration.time_ns, with_ns, time_.deviation());
+  if (!(iteration.elapsed_ns > 0)) return;
+  episode.with_ns += with_ns;
+  episode.without_ns += without_ns;
+  episode.time_ns += iteration.elapsed_ns;
+  episode.count += 1;
 }
 
 void RankEvidence::Settle(int32_t rank, RankScores::Finding finding, RankScores::Finding common,
@@ -137,7 +184,7 @@ void RankEvidence::Settle(int32_t rank, RankScores::Finding finding, RankScores:
   if (finding == RankScores::Finding::kSlow) slow_[rank] = factor;
 }
 
-void RankEvidence::LearnTime(const Iteration& iteration, bool slow) {
+void RankEvidence::LearnTime(const Iteration& iteration, bool slow, bool own_tells) {
   const double time = iteration.expected_ns > 0 ? iteration.time_ns / iteration.expected_ns : 0;
   const bool stall = std::abs(time - 1) > kClip * time_.deviation();
   if (!slow && !stall && iteration.wait_ns > 0)
@@ -146,7 +193,7 @@ void RankEvidence::LearnTime(const Iteration& iteration, bool slow) {
   if (!slow && iteration.expected_ns > 0)
     time_.AddOrdinary(iteration.time_ns, iteration.expected_ns);
   pace_.Settle(slow);
-  if (iteration.own && !slow) time_.Learn(iteration.own->time_ns, iteration.own->lengths);
+  if (iteration.own && own_tells) time_.Learn(iteration.own->time_ns, iteration.own->lengths);
 }
 
 }  // namespace seqpoint::ranks

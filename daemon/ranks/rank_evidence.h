@@ -8,10 +8,12 @@
 #ifndef SEQPOINT_DAEMON_RANKS_RANK_EVIDENCE_H_
 #define SEQPOINT_DAEMON_RANKS_RANK_EVIDENCE_H_
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "daemon/ranks/collective_match.h"
@@ -39,19 +41,29 @@ class RankEvidence {
   // One iteration as the ranks together saw it.
   struct Iteration {
     std::map<int32_t, Evidences> ranks;
-    double time_ns = 0;      // mean of the ranks' durations; 0: not known
+    double time_ns = 0;      // mean of the ranks' durations; 0: not known, or disturbed
     double expected_ns = 0;  // 0: not known
-    double wait_ns = 0;      // mean of the ranks'; 0 where collectives are not known
+    double elapsed_ns = 0;   // as time_ns, first times of lengths included
+    std::vector<std::pair<int32_t, double>> works_ns;  // as expected_ns, of each rank
+    double wait_ns = 0;  // mean of the ranks'; 0 where collectives are not known
     std::vector<Lengths> lengths;
     Lengths longest_lengths = {};  // of the rank that is expected to work longest
     std::optional<OwnTime> own;
+
+    bool equal_lengths() const {
+      return std::all_of(lengths.begin(), lengths.end(),
+                         [&](const Lengths& of_rank) { return of_rank == lengths.front(); });
+    }
   };
   Iteration Add(const JoinedIteration& joined);
 
   // As RankScores. `factor`: of the work of a slow rank, by how much it is longer.
   void Settle(int32_t rank, RankScores::Finding finding, RankScores::Finding common, double factor);
-  // After the tests: `slow` where a rank or link was slow in it.
-  void LearnTime(const Iteration& iteration, bool slow);
+  // After the tests: `slow` where a rank or link was slow in it; `own_tells` where the rank that
+  // the others waited for was not.
+  void LearnTime(const Iteration& iteration, bool slow, bool own_tells);
+  // Of an iteration in which `rank` was slow.
+  void AddTo(EpisodeTime& episode, const Iteration& iteration, int32_t rank) const;
 
   const IterationTime& time() const { return time_; }
   double leverage() const { return leverage_.value(); }
@@ -72,6 +84,7 @@ class RankEvidence {
   std::vector<double> Works(const JoinedIteration& joined) const;
   void Summarize(const JoinedIteration& joined, Iteration& iteration) const;
   void SumUp(const JoinedIteration& joined, const Lengths& longest, Iteration& iteration) const;
+  double BatchOf(const JoinedIteration& joined) const;
   void ScoreOwnTime(Iteration& iteration);
 
   Roles roles_;

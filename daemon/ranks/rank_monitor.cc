@@ -43,7 +43,7 @@ class RankMonitor::Impl {
   struct Tested {
     StragglerDetector test;
     int64_t scores = 0, missed = 0;  // iterations; missed: with collectives that were not reported
-    TimeRatio time;                  // since it became slow
+    EpisodeTime time;                // since it became slow
     bool named = false;              // the episode that goes on has a verdict
 
     template <typename Archive>
@@ -57,11 +57,12 @@ class RankMonitor::Impl {
     RankEvidence evidence;
     std::map<int32_t, Tested> tests;  // by rank
     LinkDetector links;
+    EpisodeTime before;    // unknown, of all iterations
     double disturbed = 0;  // recent share of observed reports
 
     template <typename Archive>
     void Visit(Archive& archive) {
-      archive(evidence, tests, links, disturbed);
+      archive(evidence, tests, links, before, disturbed);
     }
   };
 
@@ -147,6 +148,8 @@ void RankMonitor::Impl::TestRanks(int64_t number, const RankEvidence::Iteration&
     const auto event = tested.test.Add(number, evidences, threshold);
     if (event == StragglerDetector::Event::kBecameSlow) {
       tested.time = {};
+      // It was so from the first iteration on.
+      if (tested.test.no_baseline()) tested.time = learned_.before;
       tested.named = false;
     }
     if (event == StragglerDetector::Event::kRecovered)
@@ -159,8 +162,7 @@ void RankMonitor::Impl::TestRanks(int64_t number, const RankEvidence::Iteration&
   for (const auto& [rank, evidences] : iteration.ranks) {
     const StragglerDetector& test = learned_.tests[rank].test;
     const RankScores::Finding finding = test.finding();
-    evidence.Settle(rank, finding, evidence.HasPeers(rank) ? finding : worst,
-                    test.excess()[test.part()].Factor().value);
+    evidence.Settle(rank, finding, evidence.HasPeers(rank) ? finding : worst, test.Factor().value);
   }
 }
 
@@ -224,14 +226,25 @@ void RankMonitor::Impl::Open(RankVerdict& verdict, const Tested& tested, int64_t
 }
 
 void RankMonitor::Impl::AddTime(const RankEvidence::Iteration& iteration) {
-  bool slow = learned_.links.slow() || learned_.links.wants_more();
+  learned_.before.unknown_ns += iteration.elapsed_ns;
+  learned_.before.unknown_count += iteration.elapsed_ns > 0;
+  const bool link = learned_.links.slow() || learned_.links.wants_more();
+  bool slow = link, from_start = false, baseline = false;
   for (auto& [rank, tested] : learned_.tests) {
     slow |= tested.test.slow() || tested.test.wants_more();
-    if (tested.test.steady() && iteration.expected_ns > 0)
-      tested.time.Add(iteration.time_ns, iteration.expected_ns,
-                      learned_.evidence.time().deviation());
+    from_start |= tested.test.slow() && tested.test.no_baseline();
+    baseline |= tested.test.slow() && !tested.test.no_baseline();
+    if (tested.test.steady()) learned_.evidence.AddTo(tested.time, iteration, rank);
   }
-  learned_.evidence.LearnTime(iteration, slow);
+  // Where a rank is slow from the start, the others tell what is ordinary; where all have equal
+  // lengths, nothing does, and what is usual is learned. A baseline that is known stays what it
+  // was.
+  const auto ordinary = [&](int32_t rank) {
+    return learned_.tests[rank].test.finding() == RankScores::Finding::kOrdinary;
+  };
+  const bool own_tells = !slow || (from_start && !link && !baseline && iteration.own &&
+                                   (iteration.equal_lengths() || ordinary(iteration.own->rank)));
+  learned_.evidence.LearnTime(iteration, slow, own_tells);
 }
 
 EpisodeEvidence RankMonitor::Impl::EvidenceOf(const RankVerdict& verdict) {
@@ -239,8 +252,11 @@ EpisodeEvidence RankMonitor::Impl::EvidenceOf(const RankVerdict& verdict) {
   const RankEvidence& evidence = learned_.evidence;
   const double share = verdict.duration_ns > 0 ? verdict.exclusive_ns / verdict.duration_ns : 0;
   return {.excess = tested.test.excess(),
-          .cost = evidence.time().ExcessShare(tested.time),
-          .time_count = tested.time.count,
+          .cost = tested.test.no_baseline()
+                      ? evidence.time().CostByFactor(tested.time, tested.test.Factor())
+                      : evidence.time().Cost(tested.time),
+          .usual_share = tested.time.UsualShare(),
+          .time_count = tested.time.ratio.count,
           .leverage = evidence.leverage(),
           .exclusive_share = share,
           .no_baseline = tested.test.no_baseline(),

@@ -87,6 +87,10 @@ void RecentMean::Add(double value) {
   mean += (value - mean) / count;
 }
 
+Range StragglerDetector::Factor() const {
+  return excess_[excess_[kLongest].count >= kLongestCount ? size_t{kLongest} : part_].Factor();
+}
+
 void StragglerDetector::Dismiss() {
   slow_ = false;
   for (CusumBank& rise : rises_) rise.Reset();

@@ -41,6 +41,8 @@ inline constexpr double kTolerance = 0.01;
 inline constexpr int64_t kObservedPeriod = 8;
 // Iterations after an alarm that measure its size, each one.
 inline constexpr double kSizeCount = 16;
+// Times of iterations that waited for a slow rank, which make a mean.
+inline constexpr double kLongestCount = 4;
 
 // The mean excess of one part over an episode.
 struct ExcessMean {
@@ -92,6 +94,9 @@ class StragglerDetector {
   // ... or it was, but not that it still was so just before.
   bool maybe_before() const { return no_baseline_ || maybe_before_; }
   const std::array<ExcessMean, kParts>& excess() const { return excess_; }
+  // By how much its work is longer: by the times of iterations that waited for it, where those are
+  // known, as nothing hides a part of these or shows it several times; else as it was shown.
+  Range Factor() const;
   // The evidence that showed it.
   size_t part() const { return part_; }
   // More observed iterations would tell soon: something may have begun or ended, or its size is not

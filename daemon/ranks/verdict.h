@@ -55,6 +55,8 @@ struct Episode {
   Range excess;
   // By how much the job's iterations are longer because of it, as a share of their time.
   Range cost;
+  // The share of the iterations' time that is not that of first times of lengths, nor of stalls.
+  double usual_share = 1;
   Doubt doubt = Doubt::kNone;
   Doubt cost_doubt = Doubt::kNone;
 };

@@ -8,7 +8,6 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
-#include <random>
 #include <vector>
 
 #include "daemon/ranks/window_cost.h"
@@ -21,36 +20,20 @@ constexpr int kRanks = 4;
 constexpr int32_t kSlow = 1;
 constexpr size_t kWindows = 8, kIterations = 40;
 
-enum class JobKind : uint8_t { kData, kTensor, kPipeline, kOwnLengths };
-constexpr const char* kKinds[] = {"data", "tensor", "pipeline", "data, own lengths"};
+enum class JobKind : uint8_t { kData, kTensor };
+constexpr const char* kKinds[] = {"data", "tensor"};
 
 struct SlowJob {
   std::vector<Programs> slow, even;
-  std::vector<std::vector<int64_t>> lengths;
-  std::vector<int32_t> peers;
 };
 
-SlowJob MakeJob(JobKind kind, double factor, uint64_t seed) {
-  std::mt19937_64 random(seed);
-  std::uniform_int_distribution<int64_t> draw(80, 120);
-  SlowJob job;
-  if (kind != JobKind::kPipeline) job.peers = {0, 2, 3};
-  for (size_t i = 0; i < kIterations; ++i) {
-    std::vector<int64_t>& lengths = job.lengths.emplace_back();
-    for (std::vector<Programs>* programs : {&job.slow, &job.even}) {
-      Programs& of_iteration = programs->emplace_back();
-      for (int32_t r = 0; r < kRanks; ++r) {
-        if (programs == &job.slow)
-          lengths.push_back(kind == JobKind::kOwnLengths ? draw(random) : 0);
-        StepShape shape;
-        shape.length = lengths[static_cast<size_t>(r)];
-        if (programs == &job.slow && r == kSlow) shape.factor = factor;
-        of_iteration.push_back(kind == JobKind::kTensor     ? TensorParallel(shape)
-                               : kind == JobKind::kPipeline ? Pipeline(shape, r, kRanks, 4)
-                                                            : DataParallel(shape));
-      }
-    }
-  }
+SlowJob MakeJob(JobKind kind, double factor) {
+  const auto program = [&](double by) {
+    return kind == JobKind::kTensor ? TensorParallel({.factor = by}) : DataParallel({.factor = by});
+  };
+  SlowJob job = {.slow = {kIterations, Programs(kRanks, program(1))}, .even = {}};
+  job.even = job.slow;
+  for (Programs& programs : job.slow) programs[kSlow] = program(factor);
   return job;
 }
 
@@ -68,20 +51,17 @@ void Judge(JobKind kind, double factor, int jobs, uint64_t first_seed) {
   int covered = 0;
   for (int i = 0; i < jobs; ++i) {
     const uint64_t seed = first_seed + static_cast<uint64_t>(i);
-    const SlowJob programs = MakeJob(kind, factor, seed);
+    const SlowJob programs = MakeJob(kind, factor);
     RankJob job(kRanks);
     job.noise = 0.02;
     job.jitter_us = 3;
     job.seed = seed;
-    const double truth = 1 - job.Run(programs.even, programs.lengths).total_us /
-                                 job.Run(programs.slow, programs.lengths).total_us;
+    const double truth = 1 - job.Run(programs.even).total_us / job.Run(programs.slow).total_us;
     job.idle_between = true;
     job.seed = seed + 1'000'000;
-    const std::vector<IterationProfiles> now =
-        FirstWindows(job.Run(programs.slow, programs.lengths));
-    const std::vector<IterationProfiles> earlier =
-        FirstWindows(job.Run(programs.even, programs.lengths));
-    const Estimate cost = CostShare({kSlow, programs.peers, now, earlier}, 0.95);
+    const std::vector<IterationProfiles> now = FirstWindows(job.Run(programs.slow));
+    const std::vector<IterationProfiles> earlier = FirstWindows(job.Run(programs.even));
+    const Estimate cost = *CostShare({kSlow, {0, 2, 3}, now, earlier}, 0.95);
     const double error = cost.value - truth;
     truths += truth;
     sum += error;
@@ -98,8 +78,7 @@ void Judge(JobKind kind, double factor, int jobs, uint64_t first_seed) {
 int Main(int jobs, uint64_t seed) {
   std::printf("%-18s %5s %8s %9s %8s %8s   %s\n", "kind", "slow", "truth %", "mean off", "rms off",
               "most off", "interval holds it");
-  for (const JobKind kind :
-       {JobKind::kData, JobKind::kTensor, JobKind::kPipeline, JobKind::kOwnLengths}) {
+  for (const JobKind kind : {JobKind::kData, JobKind::kTensor}) {
     for (const double factor : {1.05, 1.1, 1.2, 1.5}) Judge(kind, factor, jobs, seed);
   }
   return 0;

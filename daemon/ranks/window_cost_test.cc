@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,7 +17,7 @@ constexpr size_t kCostWindows = 8;
 // A job whose rank 1 is slow, against the same job without that.
 struct Costs {
   double truth = 0;  // share of the run
-  Estimate estimate;
+  std::optional<Estimate> estimate;
 };
 
 std::vector<IterationProfiles> ProfilesOfRun(const SimulatedRun& run) {
@@ -36,16 +37,17 @@ Costs CostsOf(const std::vector<Programs>& slow, const std::vector<Programs>& ev
   job.idle_between = true;
   const std::vector<IterationProfiles> now = ProfilesOfRun(job.Run(slow, lengths));
   const std::vector<IterationProfiles> earlier = ProfilesOfRun(job.Run(even, lengths));
-  const Estimate estimate = CostShare({1, peers, now, earlier}, 0.95);
+  const auto estimate = CostShare({1, peers, now, earlier}, 0.95);
   job.idle_between = false;
   return {1 - job.Run(even).total_us / job.Run(slow).total_us, estimate};
 }
 
-void ExpectTrue(const Costs& costs, const std::string& job, double within = 0.05) {
+void ExpectTrue(const Costs& costs, const std::string& job) {
+  ASSERT_TRUE(costs.estimate) << job;
   // Of small costs, 0.2 % of the run.
-  EXPECT_NEAR(costs.estimate.value, costs.truth, std::max(within * costs.truth, 0.002)) << job;
-  EXPECT_LE(costs.estimate.low, costs.truth) << job;
-  EXPECT_GE(costs.estimate.high, costs.truth) << job;
+  EXPECT_NEAR(costs.estimate->value, costs.truth, std::max(0.05 * costs.truth, 0.002)) << job;
+  EXPECT_LE(costs.estimate->low, costs.truth) << job;
+  EXPECT_GE(costs.estimate->high, costs.truth) << job;
 }
 
 TEST(WindowCostTest, ASlowRankCostsWhatTheOthersWait) {
@@ -60,56 +62,33 @@ TEST(WindowCostTest, ASlowRankCostsWhatTheOthersWait) {
   }
 }
 
-TEST(WindowCostTest, AStageOfAPipelineIsComparedWithItself) {
-  const auto programs = [](double factor) {
-    Programs stages;
+// Its earlier iterations, and those that wait for other ranks, tell the cost.
+TEST(WindowCostTest, WorkThatDiffersOverRanksTellsNothing) {
+  const auto stages = [](double factor) {
+    Programs programs;
     for (int r = 0; r < 4; ++r) {
-      stages.push_back(Pipeline({.factor = r == 1 ? factor : 1}, r, 4, 4));
+      programs.push_back(Pipeline({.factor = r == 1 ? factor : 1}, r, 4, 4));
     }
-    return std::vector<Programs>(kCostWindows + 1, stages);
+    return std::vector<Programs>(kCostWindows + 1, programs);
   };
-  ExpectTrue(CostsOf(programs(1.3), programs(1), {}), "pipeline", 0.1);
-}
-
-TEST(WindowCostTest, LongerSequencesAreNotTheRanks) {
-  std::vector<std::vector<int64_t>> lengths;
-  std::vector<Programs> slow, even;
-  for (size_t i = 0; i <= kCostWindows; ++i) {
-    const auto at = static_cast<int64_t>(i);
-    // Now rank 1 is the longest, now another one.
-    lengths.push_back({90 + 7 * (at % 3), 80 + 12 * (at % 4), 100 + 5 * (at % 2), 95});
-    even.emplace_back();
-    for (const int64_t length : lengths.back()) {
-      even.back().push_back(DataParallel({.length = length}));
-    }
-    slow.push_back(even.back());
-    slow.back()[1] = DataParallel({.factor = 1.2, .length = lengths.back()[1]});
-  }
-  ExpectTrue(CostsOf(slow, even, {0, 2, 3}, lengths), "lengths", 0.15);
-}
-
-// Three windows, in none of which the slow rank has the longest sequences: it costs nothing there.
-TEST(WindowCostTest, FewWindowsOfUnequalLengthsTellLittle) {
+  EXPECT_FALSE(CostsOf(stages(1.3), stages(1), {}).estimate);
   std::vector<std::vector<int64_t>> lengths;
   std::vector<Programs> slow, even;
   for (int64_t i = 0; i <= 3; ++i) {
     lengths.push_back({140 + i, 70 + 5 * i, 100 + 3 * i, 95});
-    slow.emplace_back();
     even.emplace_back();
     for (const int64_t length : lengths.back())
       even.back().push_back(DataParallel({.length = length}));
-    slow.back() = even.back();
+    slow.push_back(even.back());
     slow.back()[1] = DataParallel({.factor = 1.2, .length = lengths.back()[1]});
   }
-  const Costs costs = CostsOf(slow, even, {0, 2, 3}, lengths);
-  EXPECT_LT(costs.estimate.value, 0.01);
-  EXPECT_GT(costs.estimate.high, 0.05);
+  EXPECT_FALSE(CostsOf(slow, even, {0, 2, 3}, lengths).estimate);
 }
 
 TEST(WindowCostTest, AFastRankCostsNothing) {
   std::vector<Programs> programs(4, Programs(4, DataParallel({})));
   for (Programs& of_iteration : programs) of_iteration[1] = DataParallel({.factor = 0.8});
-  EXPECT_EQ(CostsOf(programs, programs, {0, 2, 3}).estimate.value, 0);
+  EXPECT_EQ(CostsOf(programs, programs, {0, 2, 3}).estimate->value, 0);
 }
 
 }  // namespace
