@@ -379,20 +379,30 @@ Plan MakePlanOf(const EngineState& state, const PlanOptions& options) {
   plan.wanted = static_cast<int>(basis.samples.size() * options.sets.size());
 
   const double n = static_cast<double>(state.log.iterations);
+  const double draws = n / options.iterations_per_draw;
   const double total = static_cast<double>(state.horizon.iterations);
   double reserve = 0;
   if (state.horizon.kind == Horizon::Kind::kUnknown) {
-    reserve = kReserve / (1 + n / kReserveIterations);
+    reserve = kReserve / (1 + draws / kReserveIterations);
   } else if (state.horizon.kind == Horizon::Kind::kIterations) {
     reserve = kReserve * std::max(0.0, 1 - n / (kReserveUntil * total));
   }
-  const auto allowed = [&](double draws) {
-    const double released = std::min(kFirstMeasurements + draws / kIterationsPerMeasurement,
-                                     std::ceil(options.budget * (1 - reserve)));
-    return static_cast<int64_t>(released) - options.in_flight - plan.measured;
+  const auto unreserved = [&](int all) {
+    return static_cast<int64_t>(std::ceil(all * (1 - reserve)));
   };
-  int64_t allowance = allowed(n);
-  int64_t for_further = allowed(n / options.iterations_per_draw);
+  const auto allowed = [&](double iterations, int64_t most) {
+    const auto released =
+        static_cast<int64_t>(kFirstMeasurements + iterations / kIterationsPerMeasurement);
+    return std::min(released, most) - options.in_flight - plan.measured;
+  };
+  int64_t allowance = allowed(n, options.budget);
+  int64_t for_further = allowed(draws, unreserved(options.budget));
+  // Of each set: what is left, what is left for strata that have one, and the strata that may yet
+  // get one. The reserve is kept for strata that are not known yet.
+  struct Share {
+    int64_t all = 0, further = 0, strata = 0;
+  };
+  std::vector<Share> shares(options.sets.size());
 
   struct Candidate {
     double benefit;
@@ -405,19 +415,23 @@ Plan MakePlanOf(const EngineState& state, const PlanOptions& options) {
     const uint32_t id = options.sets[set];
     const std::vector<bool> filled = FilledSamples(state, id, options.started);
     // A set whose measurements fell where none was wanted has used up its share all the same.
-    int64_t share =
-        basis.points - static_cast<int64_t>(state.measurements.Of(id).size()) -
+    int64_t used =
+        static_cast<int64_t>(state.measurements.Of(id).size()) +
         std::count_if(options.started.begin(), options.started.end(),
                       [&](const StartedMeasurement& started) { return started.set == id; });
     std::vector<int> in_stratum(basis.benefit.size(), 0);
     for (size_t i = 0; i < filled.size(); ++i) {
       in_stratum[basis.samples[i].stratum] += filled[i];
-      share -= !filled[i] && basis.samples[i].awaited;
+      used += !filled[i] && basis.samples[i].awaited;
     }
+    const auto measured = static_cast<int64_t>(in_stratum.size()) -
+                          std::count(in_stratum.begin(), in_stratum.end(), 0);
+    shares[set] = {.all = basis.points - used,
+                   .further = unreserved(basis.points) - used,
+                   .strata = unreserved(basis.points) - measured};
     for (size_t i = 0; i < filled.size(); ++i) {
       const PlannedSample& sample = basis.samples[i];
       if (filled[i] || !sample.measurable) continue;
-      if (share-- <= 0) break;
       const double k = in_stratum[sample.stratum]++;
       const double gain = k == 0 ? kFirstOfStratum : 1 / (k * (k + 1));
       candidates.push_back({basis.benefit[sample.stratum] * gain, static_cast<int>(i),
@@ -428,16 +442,24 @@ Plan MakePlanOf(const EngineState& state, const PlanOptions& options) {
                    [](const Candidate& a, const Candidate& b) { return a.benefit > b.benefit; });
   for (const Candidate& c : candidates) {
     if (allowance <= 0) break;
-    if (c.further && for_further <= 0) continue;
+    Share& share = shares[static_cast<size_t>(c.set)];
+    if (share.all <= 0) continue;
+    if (c.further ? for_further <= 0 || share.further <= 0 : share.strata <= 0) continue;
     const PlannedSample& sample = basis.samples[c.sample];
     const uint32_t set = options.sets[c.set];
     const auto same = std::find_if(plan.entries.begin(), plan.entries.end(), [&](const auto& e) {
       return e.set == set && e.low == sample.low && e.high == sample.high;
     });
-    if (same != plan.entries.end()) {
-      ++same->quota;
+    const auto take = [&] {
       --allowance;
       --for_further;
+      --share.all;
+      --share.further;
+      share.strata -= !c.further;
+    };
+    if (same != plan.entries.end()) {
+      ++same->quota;
+      take();
       continue;
     }
     if (static_cast<int>(plan.entries.size()) >= options.max_entries) continue;
@@ -451,8 +473,7 @@ Plan MakePlanOf(const EngineState& state, const PlanOptions& options) {
       id = MixInto(id, static_cast<uint64_t>(part));
     }
     plan.entries.push_back({sample.low, sample.high, set, 1, id});
-    --allowance;
-    --for_further;
+    take();
   }
   return plan;
 }
