@@ -21,8 +21,9 @@ constexpr double kExactVaries = 0.005;  // the same for values without noise
 constexpr size_t kWarmUpRows = 2;
 constexpr size_t kFewRows = 5;  // fewer show nothing
 constexpr size_t kRowsForPairs = 7;
-constexpr size_t kManyRows = 64;        // so many times average out the noise of cold iterations
-constexpr double kHardlyVaries = 0.03;  // robust variation below which there is nothing to explain
+constexpr size_t kManyRows = 64;         // so many times average out the noise of cold iterations
+constexpr double kFewUnexplained = 0.1;  // share of the variance that a mark or a copy may leave
+constexpr double kHardlyVaries = 0.03;   // robust variation below which there is nothing to explain
 
 double RobustVariation(const std::vector<double>& values) {
   const double median = Median(values);
@@ -179,6 +180,7 @@ LengthChoice ChooseLengths(const FeatureTable& table) {
     threads.values.push_back(table.launched_threads[row]);
     launches.values.push_back(table.launches[row]);
   }
+  const Target all_threads = threads, all_launches = launches;
   // A stall, or an evaluation phase at the end of an iteration, does not come from the length.
   for (Target* target : {&time, &threads, &launches}) DropOutliers(target);
 
@@ -193,12 +195,23 @@ LengthChoice ChooseLengths(const FeatureTable& table) {
     targets.push_back(*launched);
     targets.back().weight = variation;
   }
+  // Where most iterations have one length (batches padded to multiples), the others pass for
+  // outliers. They are told from these by a length that explains them.
+  if (targets.empty()) {
+    for (const Target* launched : {&all_threads, &all_launches}) {
+      const bool told = std::any_of(varying.begin(), varying.end(), [&](size_t column) {
+        return Rank(table.sources[column]) == 0 &&
+               Unexplained(table, {column}, {*launched}) <= kFewUnexplained;
+      });
+      if (told) targets.push_back(*launched);
+    }
+  }
   const bool work_varies = !targets.empty();
   if (!work_varies && time_varies) targets.push_back(time);
   if (!varying.empty() && !targets.empty() && rows.size() >= kFewRows) {
     // Marks and copies are exact. Grids are rounded up, and explain the launches because they are a
     // part of them. Call counts do so, too, and come too late for choosing what to measure.
-    constexpr double kEnough[] = {0.1, 0.1, 0.5, 2};
+    constexpr double kEnough[] = {kFewUnexplained, kFewUnexplained, 0.5, 2};
     for (int rank = 0; rank < 4; ++rank) {
       std::vector<size_t> columns = varying;
       std::erase_if(columns, [&](size_t column) {

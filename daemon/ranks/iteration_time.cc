@@ -49,6 +49,12 @@ void TimeRatio::Add(double time, double expected, double deviation) {
 
 double TimeRatio::Error() const { return spread / std::sqrt(std::max(count, 1.0)); }
 
+void UnknownTime::Add(double ns, const Lengths& longest) {
+  time_ns += ns;
+  const LengthTerms of_longest = TermsOf(longest);
+  for (size_t i = 0; i < terms.size(); ++i) terms[i] += of_longest[i];
+}
+
 void IterationTime::AddLengths(const Lengths& longest, const std::vector<Lengths>& ranks) {
   ++iterations_;
   ranks_ = ranks.size();
@@ -105,6 +111,12 @@ void IterationTime::Learn(double time_ns, const Lengths& lengths) {
   model_.Learn(sums);
 }
 
+void IterationTime::Forget() {
+  first_.clear();
+  model_.Forget();
+  ordinary_ = {};
+}
+
 void IterationTime::AddOrdinary(double time_ns, double expected_ns) {
   const double before_ns = ordinary_.stall_ns;
   ordinary_.Add(time_ns, expected_ns, noise_.deviation());
@@ -118,11 +130,19 @@ double IterationTime::Expect(const Lengths& longest) const {
   return model_.Variance(TermsOf(longest)) < expected * expected ? expected : 0;
 }
 
+double IterationTime::UsualShare(const EpisodeTime& episode) const {
+  if (!(episode.without_ns > 0)) return 1;
+  // Lengths are known later than their iterations were.
+  const double without_ns = episode.without_ns + model_.Expect(episode.unknown.terms);
+  return episode.ratio.value() * without_ns * episode.with_ns / episode.without_ns /
+         (episode.time_ns + episode.unknown.time_ns);
+}
+
 // `without`: the share of the episode's expected time that the iterations would take; `error`: of
 // that, a standard deviation.
 Range IterationTime::ShareOfTime(const EpisodeTime& episode, double without, double error) const {
   if (!(episode.time_ns > 0)) return {};
-  const double share = episode.UsualShare();
+  const double share = UsualShare(episode);
   const double cost = share * (1 - without);
   const double half = kNormal95 * std::hypot(share * error, kStallError * cost);
   return {std::max(cost, 0.0), std::max(cost - half, 0.0), std::max(cost + half, 0.0)};

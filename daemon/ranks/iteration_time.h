@@ -38,26 +38,30 @@ struct TimeRatio {
   }
 };
 
+// Iterations whose lengths the fit does not know yet, as these are new.
+struct UnknownTime {
+  double time_ns = 0;
+  LengthTerms terms = {};  // sum of the longest rank's
+
+  void Add(double ns, const Lengths& longest);
+
+  template <typename Archive>
+  void Visit(Archive& archive) {
+    archive(time_ns, terms);
+  }
+};
+
 // The iterations of an episode: what their lengths let expect with the slow rank as slow as it is,
 // and if it were not.
 struct EpisodeTime {
   TimeRatio ratio;  // to the first, of iterations that nothing disturbed
   // Sums over all iterations but those that we stopped. time_ns: that they took.
   double with_ns = 0, without_ns = 0, time_ns = 0;
-
-  double count = 0;
-  // The iterations whose lengths say nothing yet, as these are new.
-  double unknown_ns = 0, unknown_count = 0;
-
-  // Of all that time: without first times of lengths, and without stalls.
-  double UsualShare() const {
-    if (!(time_ns > 0)) return 1;
-    return ratio.value() * with_ns * (1 + unknown_count / count) / (time_ns + unknown_ns);
-  }
+  UnknownTime unknown;
 
   template <typename Archive>
   void Visit(Archive& archive) {
-    archive(ratio, with_ns, without_ns, time_ns, count, unknown_ns, unknown_count);
+    archive(ratio, with_ns, without_ns, time_ns, unknown);
   }
 };
 
@@ -68,6 +72,8 @@ class IterationTime {
   void AddLengths(const Lengths& longest, const std::vector<Lengths>& ranks);
   // A rank that was not slow, nor under suspicion, needed this time for its lengths.
   void Learn(double time_ns, const Lengths& lengths);
+  // A rank was slow in what was learned so far: it counts for little from now on.
+  void Forget();
   // The time of an iteration in which no rank and no link was slow, or under suspicion.
   void AddOrdinary(double time_ns, double expected_ns);
 
@@ -81,6 +87,8 @@ class IterationTime {
   // Without any: by the factor that its work is longer by. That holds where ranks have lengths of
   // their own, so that iterations that wait for other ranks tell the expected time.
   Range CostByFactor(const EpisodeTime& episode, const Range& factor) const;
+  // The share of the episode's time that is not that of first times of lengths, nor of stalls.
+  double UsualShare(const EpisodeTime& episode) const;
   // Ordinary iterations that were compared with their expected time.
   double ordinary_count() const { return ordinary_.count; }
   // All ranks have equal lengths in each iteration.

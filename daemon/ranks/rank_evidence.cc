@@ -155,8 +155,8 @@ double RankEvidence::BatchOf(const JoinedIteration& joined) const {
 
 void RankEvidence::AddTo(EpisodeTime& episode, const Iteration& iteration, int32_t rank) const {
   if (iteration.works_ns.empty()) {
-    episode.unknown_ns += iteration.elapsed_ns;
-    episode.unknown_count += iteration.elapsed_ns > 0;
+    if (iteration.elapsed_ns > 0)
+      episode.unknown.Add(iteration.elapsed_ns, iteration.longest_lengths);
     return;
   }
   double with_ns = 0, without_ns = 0;
@@ -172,7 +172,6 @@ void RankEvidence::AddTo(EpisodeTime& episode, const Iteration& iteration, int32
   episode.with_ns += with_ns;
   episode.without_ns += without_ns;
   episode.time_ns += iteration.elapsed_ns;
-  episode.count += 1;
 }
 
 void RankEvidence::Settle(int32_t rank, RankScores::Finding finding, RankScores::Finding common,

@@ -62,6 +62,8 @@ class RankEvidence {
   // After the tests: `slow` where a rank or link was slow in it; `own_tells` where the rank that
   // the others waited for was not.
   void LearnTime(const Iteration& iteration, bool slow, bool own_tells);
+  // A rank was slow in all iterations so far.
+  void ForgetTimes() { time_.Forget(); }
   // Of an iteration in which `rank` was slow.
   void AddTo(EpisodeTime& episode, const Iteration& iteration, int32_t rank) const;
 

@@ -57,7 +57,7 @@ class RankMonitor::Impl {
     RankEvidence evidence;
     std::map<int32_t, Tested> tests;  // by rank
     LinkDetector links;
-    EpisodeTime before;    // unknown, of all iterations
+    UnknownTime before;    // all iterations
     double disturbed = 0;  // recent share of observed reports
 
     template <typename Archive>
@@ -148,8 +148,10 @@ void RankMonitor::Impl::TestRanks(int64_t number, const RankEvidence::Iteration&
     const auto event = tested.test.Add(number, evidences, threshold);
     if (event == StragglerDetector::Event::kBecameSlow) {
       tested.time = {};
-      // It was so from the first iteration on.
-      if (tested.test.no_baseline()) tested.time = learned_.before;
+      if (tested.test.no_baseline()) {  // it may have been so from the first iteration on
+        tested.time.unknown = learned_.before;
+        learned_.evidence.ForgetTimes();
+      }
       tested.named = false;
     }
     if (event == StragglerDetector::Event::kRecovered)
@@ -226,8 +228,8 @@ void RankMonitor::Impl::Open(RankVerdict& verdict, const Tested& tested, int64_t
 }
 
 void RankMonitor::Impl::AddTime(const RankEvidence::Iteration& iteration) {
-  learned_.before.unknown_ns += iteration.elapsed_ns;
-  learned_.before.unknown_count += iteration.elapsed_ns > 0;
+  if (iteration.elapsed_ns > 0)
+    learned_.before.Add(iteration.elapsed_ns, iteration.longest_lengths);
   const bool link = learned_.links.slow() || learned_.links.wants_more();
   bool slow = link, from_start = false, baseline = false;
   for (auto& [rank, tested] : learned_.tests) {
@@ -255,7 +257,7 @@ EpisodeEvidence RankMonitor::Impl::EvidenceOf(const RankVerdict& verdict) {
           .cost = tested.test.no_baseline()
                       ? evidence.time().CostByFactor(tested.time, tested.test.Factor())
                       : evidence.time().Cost(tested.time),
-          .usual_share = tested.time.UsualShare(),
+          .usual_share = evidence.time().UsualShare(tested.time),
           .time_count = tested.time.ratio.count,
           .leverage = evidence.leverage(),
           .exclusive_share = share,

@@ -48,13 +48,21 @@ void WorkSums::Add(const WorkSums& other) {
   count += other.count;
 }
 
+void WorkModel::Keep(double count) {
+  const double keep = count / sums_.count;
+  for (double& product : sums_.products) product *= keep;
+  for (double& target : sums_.targets) target *= keep;
+  sums_.count = count;
+}
+
+void WorkModel::Forget() {
+  if (sums_.count > 1) Keep(1);
+  fitted_at_ = 0;
+}
+
 void WorkModel::Learn(const WorkSums& sums) {
-  if (sums_.count + sums.count > kModelMemory) {
-    const double keep = kModelMemory / (sums_.count + sums.count);
-    for (double& product : sums_.products) product *= keep;
-    for (double& target : sums_.targets) target *= keep;
-    sums_.count *= keep;
-  }
+  const double all = sums_.count + sums.count;
+  if (all > kModelMemory) Keep(sums_.count * kModelMemory / all);
   sums_.Add(sums);
   // A sixteenth more data moves the fit by less than its error.
   if (sums_.count >= fitted_at_ * 17 / 16 || sums_.count >= kModelMemory / 2) Fit();

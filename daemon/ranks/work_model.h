@@ -55,6 +55,8 @@ class WorkModel {
   // of the others.
   double Start(const std::vector<WorkSample>& samples);
   void Learn(const WorkSums& sums);
+  // What was learned so far counts as one time from now on.
+  void Forget();
   // ns; 0 before anything was learned, and where the fit says less than a tenth of the mean.
   double Expect(const Lengths& lengths) const { return Expect(TermsOf(lengths)); }
   // The same of a mean over iterations, by the means of their terms.
@@ -70,6 +72,7 @@ class WorkModel {
   }
 
  private:
+  void Keep(double count);
   void Fit();
   std::vector<double> Factor() const;
 
