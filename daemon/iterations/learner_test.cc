@@ -342,6 +342,30 @@ TEST(LearnerTest, SumsOfSquaresAreTakenWhereTheyExplain) {
   EXPECT_GT(tokens.explained, 0.95);
 }
 
+// Batches padded to multiples of 128: most of the first iterations have one length. The copy of the
+// iteration before is proposed first; what is launched tells that it is not the one.
+TEST(LearnerTest, ALengthThatSeldomVariesIsJudgedByWhatIsLaunched) {
+  FeatureTable table;
+  for (const uint8_t lag : {1, 0}) {
+    abi::LengthSource source{};
+    source.pattern.op = static_cast<uint8_t>(abi::Op::kCopyH2D);
+    source.lag = lag;
+    table.sources.push_back(source);
+    table.words.push_back(lag == 0 ? "this" : "before");
+  }
+  int64_t before = -1;
+  for (const int64_t length : {256, 384, 256, 256, 256, 256, 384, 256, 256, 512, 256, 256, 384}) {
+    table.values.insert(table.values.end(), {before, length});
+    table.time_ns.push_back(0);
+    table.launched_threads.push_back(static_cast<double>(1000 * length));
+    table.launches.push_back(257);
+    before = length;
+  }
+  const LengthChoice choice = ChooseLengths(table);
+  EXPECT_EQ(choice.words, "this ÷ 128");
+  EXPECT_TRUE(choice.judged);
+}
+
 TEST(LearnerTest, LengthsThatExplainLittleAreWaitedForALittleLonger) {
   for (const bool explained : {true, false}) {
     const SyntheticStream stream = MakeSyntheticStream({.iterations = 100,

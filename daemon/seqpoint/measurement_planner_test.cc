@@ -336,6 +336,30 @@ TEST(PlanTest, RanksWithTheSameLengthsKeepTheirBudgetForLengthsToCome) {
   for (const auto& [what, quota] : alike) EXPECT_EQ(quota, 1);
 }
 
+// Two lengths for long: no set spends all on them, so that each one measures a third one, too.
+TEST(PlanTest, EachSetKeepsAMeasurementForALengthToCome) {
+  OnlineEngine engine;
+  const PlanOptions options = {.iterations_per_draw = 8, .sets = {1, 2, 3, 4, 5, 6, 7, 8}};
+  std::map<int64_t, std::set<uint32_t>> measured;  // sets by length
+  uint64_t next = 0;
+  const auto draw = [&](int64_t length) {
+    std::vector<PlanEntry> entries = engine.MakePlan(options).entries;
+    for (int rank = 0; rank < 8; ++rank, ++next) {
+      engine.AddIteration({.iteration = next, .key = {length, 0}, .time_ns = 1000 * length + rank});
+      for (PlanEntry& e : entries) {
+        if (e.quota == 0 || length < e.low.first || length > e.high.first) continue;
+        --e.quota;
+        ASSERT_TRUE(engine.AddMeasurement(e.set, next, {length, 0}, {1.0}).ok());
+        measured[length].insert(e.set);
+        break;
+      }
+    }
+  };
+  for (int i = 0; i < 200; ++i) draw(10 * (1 + i % 2));
+  for (int i = 0; i < 60; ++i) draw(i % 3 == 0 ? 30 : 10);
+  for (const int64_t length : {10, 20, 30}) EXPECT_EQ(measured[length].size(), 8u) << length;
+}
+
 TEST(PlanTest, ATargetErrorAsksForNoMoreThanItNeeds) {
   const Epoch run = MakeEpoch(32, 2000);
   OnlineEngine engine;
