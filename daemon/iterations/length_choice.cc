@@ -241,11 +241,14 @@ LengthChoice ChooseLengths(const FeatureTable& table) {
   }
   if (choice.sources.empty()) {
     // Nothing to judge by (sorted batches hardly vary at first): marks and copies are the best
-    // guess, those that vary before those that do not.
+    // guess, those that vary before those that do not. Copies of another lag than the likely one
+    // vary by an iteration that is not looked at.
     for (const std::vector<size_t>* columns : {&varying, &usable}) {
       for (size_t column : *columns) {
         const LengthSource& source = table.sources[column];
         if (Rank(source) != 0 || choice.sources.size() == 2) continue;
+        const bool copy = source.pattern.op == static_cast<uint8_t>(Op::kCopyH2D);
+        if (copy && source.lag != LikelyLag(table)) continue;
         if (!choice.sources.empty() && source.lag != table.sources[choice.sources[0]].lag) continue;
         choice.sources.push_back(column);
       }

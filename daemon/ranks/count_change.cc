@@ -20,8 +20,8 @@ using whatif::Graph;
 
 // As many collectives of a window may lack a rank (WindowJoin::TooManyAlone).
 constexpr double kFew = 0.05;
-// A share of the bytes: most collectives are of gradients in the one kind of job, of activations in
-// the other.
+// What "most" means, as a share of the bytes: most collectives are of gradients in the one kind of
+// job, of activations in the other.
 constexpr double kMajority = 0.5;
 // Transfers of which the law is not known may be off by this share of the iteration.
 constexpr double kUnknown = 0.005;
