@@ -145,7 +145,7 @@ std::string Job::NoRanksKnown() const {
 v1::GetRanksReply Job::DescribeRanks() const {
   v1::GetRanksReply reply;
   SetVerdicts(observation_.verdicts(), &reply);
-  diagnosis_.SetReasons(observation_.verdicts(), &reply);
+  diagnosis_.SetReasons(observation_.verdicts(), facts_.host_times(), &reply);
   const auto processes = processes_.LastOfRanks();
   for (const auto& [rank, process] : processes) {
     auto* const list = reply.mutable_ranks();

@@ -104,8 +104,10 @@ std::string FirstEndInWords(const ProcessTable& processes) {
   });
   const Process& first = *ends[0];
   if (first.state.ended_before_ns() == 0) {
-    return absl::StrCat("which rank ended first is not known, because no daemon watched when rank ",
-                        first.row.rank, " ended");
+    return absl::StrCat("which rank ended first is not known, because ",
+                        first.state.reported() ? "the clocks of nodes are not compared"
+                                               : absl::StrCat("no daemon watched when rank ",
+                                                              first.row.rank, " ended"));
   }
   const std::string how = first.row.lost ? "was killed or crashed" : "ended with an error";
   if (ends.size() == 1) return absl::StrCat("rank ", first.row.rank, " ", how);

@@ -204,7 +204,8 @@ bool RankDiagnosis::Update(const ranks::Verdicts& verdicts) {
   return changed;
 }
 
-void RankDiagnosis::SetReasons(const ranks::Verdicts& verdicts, v1::GetRanksReply* reply) const {
+void RankDiagnosis::SetReasons(const ranks::Verdicts& verdicts, bool host_times,
+                               v1::GetRanksReply* reply) const {
   for (v1::RankSummary& rank : *reply->mutable_ranks()) {
     for (v1::SlowEpisode& episode : *rank.mutable_episodes()) {
       const auto it = reasons_.find({rank.rank(), episode.first_iteration()});
@@ -213,12 +214,13 @@ void RankDiagnosis::SetReasons(const ranks::Verdicts& verdicts, v1::GetRanksRepl
       episode.clear_excess();
       episode.clear_message();
       if (it == reasons_.end()) {
-        constexpr char kNotYet[] =
-            "not known, because the ranks were not traced at the same iterations meanwhile, or at "
-            "too few whose lengths were not new";
-        episode.set_message(kNotYet);
-        if (!episode.has_cost()) episode.set_cost_message(kNotYet);
-        episode.set_reason_message(kNotYet);
+        const char* const why =
+            host_times ? "not known, because no GPU does the work, and only a GPU's is traced"
+                       : "not known, because the ranks were not traced at the same iterations "
+                         "meanwhile, or at too few whose lengths were not new";
+        episode.set_message(why);
+        if (!episode.has_cost()) episode.set_cost_message(why);
+        episode.set_reason_message(why);
         continue;
       }
       const SlowReasonState& reason = it->second;

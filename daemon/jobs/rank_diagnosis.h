@@ -6,7 +6,7 @@
 //   if (diagnosis.Ask(newest, ranks, verdicts)) RewriteControls();  // ... and after changes
 //   ... records go to diagnosis.windows() ...
 //   if (diagnosis.Update(verdicts)) Tell();
-//   diagnosis.SetReasons(verdicts, &reply);
+//   diagnosis.SetReasons(verdicts, /*host_times=*/false, &reply);
 //
 // Threading: one thread at a time. Ownership: the windows.
 #ifndef DAEMON_JOBS_RANK_DIAGNOSIS_H_
@@ -53,7 +53,8 @@ class RankDiagnosis {
 
   CoordinatedWindows& windows() { return windows_; }
   int64_t wanted() const { return windows_.wanted(); }
-  void SetReasons(const ranks::Verdicts& verdicts, v1::GetRanksReply* reply) const;
+  // `host_times`: no GPU does the work.
+  void SetReasons(const ranks::Verdicts& verdicts, bool host_times, v1::GetRanksReply* reply) const;
 
   RankDiagnosisState Save() const;
   void Load(const RankDiagnosisState& from);

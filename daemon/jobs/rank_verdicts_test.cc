@@ -79,9 +79,9 @@ TEST(RankVerdictsTest, WhereNoGpuDoesTheWorkTheReasonSaysSo) {
   reply.add_ranks()->add_episodes()->set_first_iteration(7);
   const v1::SlowEpisode& episode = reply.ranks(0).episodes(0);
   RankDiagnosis diagnosis;
-  diagnosis.SetReasons(/*host_times=*/true, &reply);
+  diagnosis.SetReasons({}, /*host_times=*/true, &reply);
   EXPECT_THAT(episode.reason_message(), testing::HasSubstr("not known, because no GPU"));
-  diagnosis.SetReasons(/*host_times=*/false, &reply);
+  diagnosis.SetReasons({}, /*host_times=*/false, &reply);
   EXPECT_THAT(episode.reason_message(), testing::HasSubstr("the ranks were not traced"));
 }
 

@@ -111,10 +111,12 @@ class LinkDetector {
   void Learn(State& state, const Parts& parts, const KindSizes& sizes) const;
   void MakeRoom(int64_t number, std::vector<LinkVerdict>& verdicts);
 
-  // Kinds of a link that have baselines: 16 bytes each, 4 KB of a link. In models of fixed sizes, one
-  // for each size of a bucket or layer (DLRM's recorded step: 8). Fewer where there are many links.
+  // Kinds of a link that have baselines: 16 bytes each, 4 KB of a link. In models of fixed sizes,
+  // one for each size of a bucket or layer (DLRM's recorded step: 8). Fewer where there are many
+  // links.
   static constexpr size_t kMostOfLink = 256;
-  // Functions of a link that have curves: five collectives, sends, receives, in two types of elements.
+  // Functions of a link that have curves: five collectives, sends, receives, in two types of
+  // elements.
   static constexpr size_t kMostFunctions = 16;
   static constexpr size_t kMostLinks = kMostKinds / 2;  // a baseline and a curve of each
 
