@@ -1,0 +1,238 @@
+// What a hub makes of the batches of its nodes, and what a node keeps for its hub.
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/clock.h"
+#include "daemon/base/zstd_frame.h"
+#include "daemon/jobs/report_codec.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "injection/abi/ring.h"
+#include "tests/support/daemon_in_process.h"
+
+namespace seqpoint::service {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+class Node final : public NodeReports::Listener {
+ public:
+  void OnStored(int64_t sequence) override {
+    absl::MutexLock lock(&mutex_);
+    stored_ = sequence;
+  }
+  void OnPlan(v1::Plan) override {}
+
+  bool AwaitStored(int64_t sequence) {
+    for (int i = 0; i < 2000; ++i) {
+      {
+        absl::MutexLock lock(&mutex_);
+        if (stored_ >= sequence) return true;
+      }
+      absl::SleepFor(absl::Milliseconds(10));
+    }
+    return false;
+  }
+
+  v1::NodeHello Hello(int64_t first = 1, int64_t last = 0) const {
+    v1::NodeHello hello;
+    hello.set_node_id(std::string(16, 'n'));
+    hello.set_host("node1");
+    hello.set_version("9.9");
+    hello.set_oldest_format(NodeReports::kFormat);
+    hello.set_newest_format(NodeReports::kFormat);
+    hello.set_abi_version(abi::kAbiVersion);
+    hello.set_first_sequence(first);
+    hello.set_last_sequence(last);
+    return hello;
+  }
+
+ private:
+  absl::Mutex mutex_;
+  int64_t stored_ ABSL_GUARDED_BY(mutex_) = 0;
+};
+
+v1::Batch BatchOf(int64_t sequence, const std::vector<jobs::Report>& reports) {
+  jobs::ReportWriter writer;
+  for (const jobs::Report& report : reports) writer.Add(report);
+  v1::Batch batch;
+  batch.set_sequence(sequence);
+  batch.set_frame(ToZstdFrame(writer.Serialize()));
+  return batch;
+}
+
+jobs::Report StartOf(int64_t process, const std::string& job) {
+  v1::ReportedProcess started;
+  started.set_job(job);
+  started.set_run_id("1");
+  started.set_rank(static_cast<int32_t>(process));
+  started.set_pid(4000);
+  started.set_host("node1");
+  started.set_start_ns(1'700'000'000'000'000'000);
+  started.set_ring_id(absl::StrCat("ring ", process, std::string(10, '.')));
+  return {process, started};
+}
+
+jobs::Report EndOf(int64_t process) {
+  v1::ReportedEnd end;
+  end.set_orderly(true);
+  end.set_end_ns(1'700'000'001'000'000'000);
+  return {process, end};
+}
+
+class NodeReportsTest : public DaemonTest {
+ protected:
+  NodeReportsTest() { options_.takes_nodes = true; }
+
+  static std::vector<std::string> JobNames(Daemon& daemon) {
+    std::vector<std::string> names;
+    const auto list = daemon.backend().ListJobs({});
+    for (const v1::Job& job : list->jobs()) names.push_back(job.name());
+    return names;
+  }
+};
+
+TEST_F(NodeReportsTest, ABatchIsTakenOnceHoweverOftenItComes) {
+  Node node;
+  {
+    auto hub = Start();
+    const auto hello = hub->nodes()->Connect(node.Hello(), &node);
+    ASSERT_TRUE(hello.ok()) << hello.status();
+    EXPECT_EQ(hello->acknowledged(), 0);
+    EXPECT_EQ(hello->next_sequence(), 1);
+    const std::string id(16, 'n');
+    ASSERT_TRUE(hub->nodes()->Offer(id, BatchOf(1, {StartOf(0, "a"), StartOf(1, "a")})).ok());
+    ASSERT_TRUE(hub->nodes()->Offer(id, BatchOf(1, {StartOf(2, "again")})).ok());
+    ASSERT_TRUE(node.AwaitStored(1));
+    EXPECT_TRUE(absl::IsDataLoss(hub->nodes()->Offer(id, BatchOf(3, {}))));
+    hub->nodes()->Disconnect(id, &node);
+  }
+  auto hub = Start();
+  const auto hello = hub->nodes()->Connect(node.Hello(1, 1), &node);
+  ASSERT_TRUE(hello.ok()) << hello.status();
+  EXPECT_EQ(hello->acknowledged(), 1);
+  EXPECT_EQ(hello->next_sequence(), 2);
+  // The processes of before go on.
+  const std::string id(16, 'n');
+  ASSERT_TRUE(hub->nodes()->Offer(id, BatchOf(2, {EndOf(0), EndOf(1)})).ok());
+  ASSERT_TRUE(node.AwaitStored(2));
+  EXPECT_THAT(JobNames(*hub), ElementsAre("a"));
+  EXPECT_EQ(hub->backend().ListJobs({})->jobs(0).state(), v1::JOB_STATE_ENDED);
+  EXPECT_EQ(hub->backend().ListJobs({})->jobs(0).process_count(), 2);
+  hub->nodes()->Disconnect(id, &node);
+}
+
+TEST_F(NodeReportsTest, WhatCannotBeIsSkippedAndTheRestIsTaken) {
+  auto hub = Start();
+  Node node;
+  ASSERT_TRUE(hub->nodes()->Connect(node.Hello(), &node).ok());
+  const std::string id(16, 'n');
+  v1::Batch damaged;
+  damaged.set_sequence(1);
+  damaged.set_frame("no zstd frame");
+  ASSERT_TRUE(hub->nodes()->Offer(id, damaged).ok());
+  jobs::Report bad_name = StartOf(0, "a@b"), no_ring = StartOf(1, "c");
+  std::get<v1::ReportedProcess>(no_ring.what).clear_ring_id();
+  ASSERT_TRUE(
+      hub->nodes()->Offer(id, BatchOf(2, {bad_name, no_ring, EndOf(77), StartOf(2, "good")})).ok());
+  ASSERT_TRUE(node.AwaitStored(2));
+  EXPECT_THAT(JobNames(*hub), ElementsAre("good"));
+  hub->nodes()->Disconnect(id, &node);
+}
+
+TEST_F(NodeReportsTest, NodesThatDoNotFitAreRefusedWithASentence) {
+  auto hub = Start();
+  Node node, other;
+  const auto error = [&](const v1::NodeHello& hello) {
+    return std::string(hub->nodes()->Connect(hello, &other).status().message());
+  };
+  v1::NodeHello hello = node.Hello();
+  hello.set_oldest_format(7);
+  hello.set_newest_format(9);
+  EXPECT_THAT(error(hello), HasSubstr("writes batches of the formats 7 to 9"));
+  hello = node.Hello();
+  hello.set_abi_version(99);
+  EXPECT_THAT(error(hello), HasSubstr("has events of ABI 99"));
+  hello = node.Hello();
+  hello.set_node_id("short");
+  EXPECT_THAT(error(hello), HasSubstr("a node id of 5 bytes"));
+  ASSERT_TRUE(hub->nodes()->Connect(node.Hello(), &node).ok());
+  EXPECT_THAT(error(node.Hello()), HasSubstr("two daemons with copies of one store"));
+  const std::string id(16, 'n');
+  ASSERT_TRUE(hub->nodes()->Offer(id, BatchOf(1, {StartOf(0, "a")})).ok());
+  ASSERT_TRUE(node.AwaitStored(1));
+  hub->nodes()->Disconnect(id, &node);
+  EXPECT_THAT(error(node.Hello(1, 0)), HasSubstr("was replaced by an older copy"));
+}
+
+TEST_F(NodeReportsTest, ANodeHasNoMoreThanItsWindowOnTheWay) {
+  auto hub = Start();
+  Node node;
+  ASSERT_TRUE(hub->nodes()->Connect(node.Hello(), &node).ok());
+  const std::string id(16, 'n');
+  v1::Batch batch;
+  batch.set_frame(std::string(NodeReports::kWindowBytes + 1, 'x'));
+  batch.set_sequence(1);
+  const absl::Status status = hub->nodes()->Offer(id, batch);
+  EXPECT_TRUE(absl::IsResourceExhausted(status)) << status;
+  hub->nodes()->Disconnect(id, &node);
+}
+
+class OutboxTest : public DaemonTest {};
+
+TEST_F(OutboxTest, ABatchGrowsUntilItIsOldEnoughAndStaysUntilItIsAcknowledged) {
+  auto store = OpenStore();
+  auto outbox = *Outbox::Open(store.get());
+  jobs::Job job({.job_id = 1, .name = "a", .run_id = "1"}, {.reports = true});
+  const auto commit = [&](int64_t now_ns) {
+    WriteBatch batch;
+    outbox->Collect(job);
+    outbox->AddRows(now_ns, batch);
+    ASSERT_TRUE(store->Write(batch).ok());
+    outbox->OnStored();
+  };
+  const auto rows = [&] { return outbox->Read(0, 10)->size(); };
+  job.AddProcess({.process_id = 1, .job_id = 1, .ring_id = std::string(16, 'r')});
+  commit(1000);
+  EXPECT_EQ(rows(), 0u);  // it may still grow
+  job.AddProcess({.process_id = 2, .job_id = 1, .rank = 1, .ring_id = std::string(16, 's')});
+  commit(2000);
+  EXPECT_EQ(rows(), 0u);
+  commit(1000 + Outbox::kOldestBatchNs);
+  ASSERT_EQ(rows(), 1u);
+  EXPECT_EQ(outbox->last_sequence(), 1);
+  const auto bytes = FromZstdFrame((*outbox->Read(0, 10))[0].bytes, 1 << 20);
+  ASSERT_TRUE(bytes.ok());
+  EXPECT_EQ(jobs::ReadReports(*bytes)->size(), 2u);
+  // A batch that a killed daemon did not finish is whole for the next one.
+  job.AddProcess({.process_id = 3, .job_id = 1, .rank = 2, .ring_id = std::string(16, 't')});
+  commit(3 * Outbox::kOldestBatchNs);
+  EXPECT_EQ(rows(), 1u);
+  outbox = *Outbox::Open(store.get());
+  EXPECT_EQ(rows(), 2u);
+  outbox->Acknowledge(2);
+  commit(4 * Outbox::kOldestBatchNs);
+  EXPECT_EQ(rows(), 0u);
+  EXPECT_EQ(outbox->last_sequence(), 2);
+}
+
+TEST_F(OutboxTest, WithoutAHubNothingIsKept) {
+  auto daemon = Start();
+  EXPECT_EQ(daemon->outbox(), nullptr);
+  EXPECT_EQ(daemon->nodes(), nullptr);
+  v1::PrepareJobRequest request;
+  request.set_name("a");
+  ASSERT_TRUE(daemon->backend().PrepareJob(request).ok());
+  daemon.reset();
+  EXPECT_THAT(*OpenStore()->ReadOutbox(0, 10), IsEmpty());
+}
+
+}  // namespace
+}  // namespace seqpoint::service
