@@ -129,6 +129,12 @@ int main(int argc, char** argv) {
     return kUsage;
   }
 
+  if (options.takes_nodes && !uplink_options.address.empty()) {
+    std::fprintf(stderr,
+                 "seqpointd: a hub tells no other hub; leave out --hub or --accept-nodes\n");
+    return kUsage;
+  }
+
   // Signals come through a descriptor; no thread is ever interrupted.
   sigset_t signals;
   sigemptyset(&signals);

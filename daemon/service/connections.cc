@@ -212,10 +212,12 @@ void Connections::EndVanished() {
 
 void Connections::FollowHub(HubPlans& plans) {
   const auto all = plans.Take();
-  const bool fresh = clock_.MonotonicNs() - plans.heard_ns() < HubPlans::kFreshNs;
+  const bool lost = clock_.MonotonicNs() - plans.heard_ns() >= HubPlans::kFreshNs;
+  if (all.empty() && !(follows_hub_ && lost)) return;
+  follows_hub_ = !lost;
   for (const auto& connection : connections_) {
     if (connection->ended) continue;
-    if (!fresh) connection->job->LeaveHub();
+    if (lost) connection->job->LeaveHub();
     const auto plan = all.find(connection->process_id);
     if (plan == all.end() || !connection->job->processes().contains(plan->first)) continue;
     const auto bytes = FromZstdFrame(plan->second.control(), sizeof(abi::Control));

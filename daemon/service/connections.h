@@ -77,6 +77,7 @@ class Connections : public ingest::InjectServer::Handler {
   const Clock& clock_;
   const int64_t start_ns_;  // of the monotonic clock
   std::vector<std::unique_ptr<Connection>> connections_;
+  bool follows_hub_ = false;
   std::atomic<size_t> count_ = 0;
   // Monotonic times, before the last look for ends and before the one before.
   int64_t watched_ns_ = 0, watched_before_ns_ = 0;
