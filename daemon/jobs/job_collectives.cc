@@ -46,7 +46,7 @@ void Job::AddToCollectives(Process& process, const FinishedIteration& iteration,
                                    lengths, numbered.cold);
   const int64_t number = process.LibraryNumber(numbered.number);
   // The library did not know (yet) where iterations begin, and says 0 of all.
-  if (!process.monitor || number < 0) return;
+  if (!process.marks() || number < 0) return;
   process.collectives.OnIteration(
       static_cast<uint64_t>(number),
       {.number = numbered.number,

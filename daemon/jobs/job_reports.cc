@@ -76,6 +76,10 @@ void Job::ReportRule(const Process& process, bool marks) {
     report.set_number_offset(process.state.number_offset() - process.state.first_number());
   }
   report.set_host_times(facts_.host_times());
+  if (process.state.unmatched()) {
+    report.set_after_hole(
+        std::max<int64_t>(process.state.renumbered_from() - process.state.first_number(), 0));
+  }
   reports_.Add(process.row.process_id, std::move(report));
 }
 
@@ -237,6 +241,9 @@ absl::Status Job::OnReported(Process& process, const v1::ReportedRule& report) {
     OnRuleLearned(*rule);
   } else if (followed && !SameEvents(rule_->rule, rule->rule)) {
     FollowRule(process, *rule);
+  }
+  if (report.has_after_hole()) {
+    process.SetUnmatched(report.after_hole() + process.state.first_number());
   }
   process.state.set_other_rule(!SameEvents(rule_->rule, rule->rule));
   if (report.has_number_offset()) {

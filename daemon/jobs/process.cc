@@ -140,10 +140,14 @@ void Process::NoteHole() {
   // The numbers of a rule that was learned again go on.
   const std::optional<int64_t> after_hole = learning->after_hole();
   if (!after_hole || state.learn_round() > 0) return;
+  SetUnmatched(*after_hole);
+}
+
+void Process::SetUnmatched(int64_t after_hole) {
   state.set_unmatched(true);
   // The log of an earlier process may show what a resumed one repeats.
   if (state.aligning()) return;
-  state.set_renumbered_from(*after_hole);
+  state.set_renumbered_from(after_hole);
   state.set_aligning(true);
 }
 

@@ -119,6 +119,10 @@ struct Process {
                            int64_t rank_next);
 
   bool alive() const { return row.end_ns == 0; }
+  // Its library knows where iterations begin.
+  bool marks() const {
+    return monitor || (state.reported() && state.level() >= static_cast<int>(abi::Level::kMark));
+  }
   // It trained, and its iterations are in the job's figures.
   bool counts() const { return state.iterations() > 0 && !state.concurrent(); }
   // It may have had more iterations than are known.
@@ -143,6 +147,8 @@ struct Process {
   // An iteration of this process and the same one of `other`, both by the numbers of JobNumber().
   // Nothing: no collective shows one.
   std::optional<std::pair<int64_t, int64_t>> SameIteration(const Process& other) const;
+  // From iteration `after_hole` on other ranks may show its numbers.
+  void SetUnmatched(int64_t after_hole);
   void SetName(uint32_t id, const std::string& text);
   void SetLevel(uint8_t level);
   void CountRejected();

@@ -972,6 +972,7 @@ absl::StatusOr<v1::WhatIfReply> FakeBackend::WhatIf(const v1::WhatIfRequest& req
   if (!job.ok()) return job.status();
   const v1::Horizon& horizon = request.has_horizon() ? request.horizon() : (*job)->horizon();
   v1::WhatIfReply reply;
+  reply.set_ranks(1);
   reply.set_whole_run(TotalIterations(horizon) > 0);
   reply.set_iterations(reply.whole_run() ? TotalIterations(horizon) : (*job)->iterations());
   const double before_ns = kIterationNs * static_cast<double>(reply.iterations());
