@@ -1,5 +1,6 @@
 // Reports of a job's processes: made on a node, taken on a hub.
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
 #include <limits>
 #include <optional>
@@ -26,6 +27,11 @@ absl::Status Contradicts(const Process& process, const std::string& what) {
 
 // A number that no process reaches.
 constexpr uint64_t kLargestNumber = uint64_t{1} << 50;
+
+// Times from another machine. What is beyond 2^61 ns is no time of CLOCK_REALTIME, and what lasts
+// longer than 2^50 ns (13 days) no iteration.
+bool IsTime(int64_t ns) { return ns >= 0 && ns <= int64_t{1} << 61; }
+bool IsDuration(int64_t ns) { return ns >= 0 && ns <= int64_t{1} << 50; }
 
 uint64_t Unsigned(int64_t value) { return value < 0 ? 0 : static_cast<uint64_t>(value); }
 
@@ -235,6 +241,11 @@ void Job::FollowRule(const Process& process, LearnedRule rule) {
 absl::Status Job::OnReported(Process& process, const v1::ReportedRule& report) {
   std::optional<LearnedRule> rule = DecodeRule(report.rule());
   if (!rule) return Contradicts(process, "its rule is damaged");
+  constexpr auto kMost = static_cast<int64_t>(kLargestNumber);
+  if (std::abs(report.number_offset() / 2) > kMost / 2 || report.after_hole() < 0 ||
+      report.after_hole() > kMost) {
+    return Contradicts(process, "its numbers");
+  }
   if (report.host_times()) facts_.set_host_times(true);
   const bool followed = !process.learning && !process.state.other_rule();
   if (!rule_) {
@@ -261,6 +272,11 @@ absl::Status Job::OnReported(Process& process, const FinishedIteration& report) 
     return Contradicts(process, absl::StrCat("iteration ", report.number()));
   }
   if (!rule_) return Contradicts(process, "an iteration without a rule");
+  if (!IsTime(report.boundary_ns()) || !IsTime(report.start_ns()) ||
+      !IsDuration(report.duration_ns()) || !IsDuration(report.rest_ns()) ||
+      !IsDuration(report.stretch_ns()) || !IsDuration(report.other_duration_ns())) {
+    return Contradicts(process, absl::StrCat("the times of iteration ", report.number()));
+  }
   FinishedIteration iteration = report;
   iteration.set_number(report.number() + static_cast<uint64_t>(process.state.first_number()));
   if (process.state.other_rule()) {
@@ -350,7 +366,9 @@ absl::Status Job::OnReported(Process&, const v1::Horizon& report) {
 }
 
 absl::Status Job::OnReported(Process& process, const v1::ReportedEnd& report) {
-  if (report.end_ns() <= 0) return Contradicts(process, "an end without a time");
+  if (report.end_ns() <= 0 || !IsTime(report.end_ns())) {
+    return Contradicts(process, "an end without a time");
+  }
   OnProcessEnd(process.row.process_id, report.orderly(), report.end_ns(), report.failed());
   return absl::OkStatus();
 }

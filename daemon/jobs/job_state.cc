@@ -187,6 +187,7 @@ void Job::RestoreSegment(int64_t process_id, int64_t number, std::string_view re
   if (!process.learning || number != process.LearnLogNumber()) {
     return process.traces.Restore(records);
   }
+  if (records.empty()) return;
   std::vector<abi::DataRecord> log(records.size() / sizeof(abi::DataRecord));
   std::memcpy(log.data(), records.data(), log.size() * sizeof(abi::DataRecord));
   OnData(process_id, log);
