@@ -132,7 +132,7 @@ TEST(WhatIfTextTest, WhatDoesNotApplySaysWhy) {
   EXPECT_THAT(WhatIfListText(reply, /*all=*/true, 0),
               AllOf(HasSubstr("  there is nothing in the trace: no relu\n"),
                     Not(HasSubstr("balance-lengths"))));
-  // What changes ranks is asked for apart.
+  // Changes of ranks are asked for apart.
   reply.set_ranks(4);
   EXPECT_THAT(WhatIfListText(reply, false, 0),
               AllOf(HasSubstr("its 4 ranks can be changed by --apply: without-slow-rank,rank=R, "),

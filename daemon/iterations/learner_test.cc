@@ -342,7 +342,7 @@ TEST(LearnerTest, SumsOfSquaresAreTakenWhereTheyExplain) {
   EXPECT_GT(tokens.explained, 0.95);
 }
 
-// What is launched depends on the copy of the iteration itself. `likely`: the lag that is proposed
+// The copy of the iteration itself decides how much is launched. `likely`: the lag that is proposed
 // first.
 FeatureTable CopiesOf(const std::vector<int64_t>& lengths, uint8_t likely) {
   FeatureTable table;

@@ -158,7 +158,7 @@ class Job final : private JobEvents {
   void LeaveHub();
   // A process that a node reports. Its numbers of iterations are those of `row`'s rank here.
   void AddReportedProcess(const ProcessRow& row);
-  // What the first node wants to have collected. InvalidArgument: it cannot be.
+  // The first node's choice of metrics. InvalidArgument: it cannot be.
   absl::Status SetReportedMetrics(const std::string& choice);
   // Nothing where no rule is known.
   std::optional<v1::LearnedRule> EncodedRule() const;

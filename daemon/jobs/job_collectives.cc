@@ -22,7 +22,7 @@ uint32_t Job::KindId(const std::string& text, uint64_t elements) {
 void Job::OnCollectives(int64_t process_id, const abi::DataRecord& record) {
   Process& process = processes_.at(process_id);
   if (process.collectives.OnRecord(record)) {
-    reports_.Add(process_id, record);
+    if (reports_.on()) reports_.Add(process_id, record);
   } else {
     process.CountRejected();
   }

@@ -57,6 +57,7 @@ bool IsOfIterations(abi::EventType type, absl::Span<const uint8_t> payload) {
 // ---------------------------------------------------------------------------------------- a node's
 
 void Job::ReportStart(const Process& process) {
+  if (!reports_.on()) return;
   v1::ReportedProcess started;
   started.set_job(row_.name);
   started.set_run_id(row_.run_id);
@@ -76,6 +77,7 @@ void Job::ReportStart(const Process& process) {
 }
 
 void Job::ReportRule(const Process& process, bool marks) {
+  if (!reports_.on()) return;
   v1::ReportedRule report;
   *report.mutable_rule() = EncodeRule(*rule_);
   if (marks) {
@@ -145,6 +147,7 @@ void Job::ReportWork(Process& process, const TraceWindows::Work& work,
 }
 
 void Job::ReportLosses(const Process& process, const RingLosses& losses) {
+  if (!reports_.on()) return;
   v1::ReportedLosses report;
   report.set_dropped(Saturate(losses.dropped));
   report.set_events_dropped(Saturate(losses.events_dropped));

@@ -17,8 +17,8 @@ namespace seqpoint::jobs {
 std::string UncountedInWords(const ProcessTable& processes, const RankTable& ranks);
 // Which may have had fewer; empty: none.
 std::string OvercountedInWords(const ProcessTable& processes);
-// Whose iterations cannot be set beside those of other ranks, and why; empty: none's, or the job
-// has one rank.
+// The ranks whose iterations cannot be set beside those of other ranks, and why; empty: there is
+// none, or the job has one rank.
 std::string UnmatchedInWords(const ProcessTable& processes);
 // Which rank of a job that is over ended first of those that did not end well, how, and how long
 // before the next one, or why that is not known. Empty: all ended well.

@@ -67,7 +67,7 @@ class ProcessTable {
   // The processes of other ranks that run and started when this one did, not when the rank's
   // process before did.
   std::vector<const Process*> StartedWith(const Process& process) const;
-  // Of these, those that tell of collectives, where `process` does.
+  // Those of StartedWith() that tell of collectives; none where `process` does not.
   std::vector<const Process*> MayShowNumbers(const Process& process) const;
   // Processes of the rank repeat each other's iterations.
   void SetRepeats(int32_t rank) const;

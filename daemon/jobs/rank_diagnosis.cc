@@ -69,7 +69,7 @@ bool WasEven(const ranks::Verdicts& verdicts, const ranks::IterationProfiles& wi
   });
 }
 
-// Of the episode's time; 1: not known.
+// A share of the episode's time; 1: not known.
 double UsualShare(const ranks::Verdicts& verdicts, int32_t rank, int64_t first) {
   for (const ranks::RankVerdict& verdict : verdicts.ranks) {
     if (verdict.rank != rank) continue;

@@ -11,7 +11,7 @@
 
 namespace seqpoint::jobs {
 
-// What the learner found besides the rule itself, its evidence, is left out.
+// The learner's evidence is left out.
 v1::LearnedRule EncodeRule(const iterations::LearnedRule& from);
 // Nothing: damaged.
 std::optional<iterations::LearnedRule> DecodeRule(const v1::LearnedRule& from);

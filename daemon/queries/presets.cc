@@ -91,8 +91,7 @@ constexpr RankChangeWords kRankChanges[] = {
      "2", "so many times as fast"},
     {"ranks", "another number of ranks",
      "each rank has as many examples as now, shards are parts of the model, and collectives go "
-     "over a "
-     "ring",
+     "over a ring",
      "count", "number", "16", "ranks"}};
 
 void AddTo(const RankChangeWords& words, v1::ListPresetsReply* reply) {
