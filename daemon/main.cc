@@ -168,7 +168,7 @@ int main(int argc, char** argv) {
   options.has_hub = !uplink_options.address.empty();
   auto daemon = seqpoint::service::Daemon::Start(options);
   if (!daemon.ok()) return Fail(daemon.status());
-  server_options.nodes = (*daemon)->nodes();
+  server_options.hub = (*daemon)->hub();
   auto server = seqpoint::RetryWhileTaken(kLockPatience, [&] {
     return seqpoint::rpc::Server::Start(server_options, &(*daemon)->backend());
   });
@@ -177,7 +177,8 @@ int main(int argc, char** argv) {
   if (options.has_hub) {
     uplink_options.tls_certificate_file = server_options.tls_certificate_file;
     uplink_options.tls_key_file = server_options.tls_key_file;
-    auto started = seqpoint::rpc::Uplink::Start(uplink_options, (*daemon)->outbox());
+    auto started = seqpoint::rpc::Uplink::Start(uplink_options, (*daemon)->outbox(),
+                                                &(*daemon)->trace_answers());
     if (!started.ok()) return Fail(started.status());
     uplink = *std::move(started);
   }

@@ -139,6 +139,7 @@ void Job::OnProcessEnd(int64_t process_id, bool orderly, int64_t now_ns, bool fa
 
 void Job::EndProgram(const ProgramEndState& end) {
   if (end.launch().empty() || !refused_.empty() || !program_ends_.Add(end)) return;
+  ReportProgramEnd(end);
   if (row_.end_ns != 0) row_.state = End().state;
   changes_.Mark(Change::kRow);
 }
@@ -632,7 +633,7 @@ void Job::UpdatePlan() {
   const EngineTotals totals = engines_.steps().Totals();
   const int64_t affordable = AffordableMeasurements(
       processes_, {.share = orders_.state().overhead_budget_share(),
-                   .most_pending = options_.measurement_budget + RooflineBudget(metrics_),
+                   .most_pending = MeasurementBudget() + RooflineBudget(metrics_),
                    .run_iterations = RunIterations(),
                    .observed_time_ns = totals.observed_time_ns,
                    .iterations = static_cast<int64_t>(totals.iterations)});
@@ -640,7 +641,7 @@ void Job::UpdatePlan() {
   const bool changed =
       plan_.Update({.has_rule = rule_.has_value(),
                     .measured = !engines_.measurements().empty(),
-                    .measurement_budget = options_.measurement_budget,
+                    .measurement_budget = MeasurementBudget(),
                     .orders = orders_.state(),
                     .processes = processes_,
                     .work = engines_.work(),
@@ -656,7 +657,7 @@ const abi::Control* Job::TakeControl(int64_t process_id) {
   if (process.control_made == changes_.controls()) return nullptr;
   process.control_made = changes_.controls();
   // Each rule has lengths of its own to measure.
-  const int64_t most = options_.measurement_budget * (1 + engines_.steps().closed());
+  const int64_t most = int64_t{MeasurementBudget()} * (1 + engines_.steps().closed());
   process.control = WriteControl(
       process,
       {.orders = orders_.state(),
@@ -689,6 +690,7 @@ absl::Status Job::Control(const v1::ControlRequest& request) {
   const auto iterations = static_cast<int64_t>(engines_.steps().Totals().iterations);
   const bool can_trace = processes_.empty() || AnyHasCupti(processes_);
   SEQPOINT_RETURN_IF_ERROR(orders_.Apply(request, iterations, can_trace, *facts_.mutable_gap()));
+  orders_.Number(row_.start_ns);
   changes_.Mark(Change::kOrders);
   UpdatePlan();
   return absl::OkStatus();

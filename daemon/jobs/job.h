@@ -154,16 +154,21 @@ class Job final : private JobEvents {
   // A node's: what the hub plans for the process goes before the job's own plan, as soon as the
   // process marks with the hub's rule. `rule`: of the hub's job; nothing: it has none.
   void FollowHub(int64_t process_id, std::optional<LearnedRule> rule, const abi::Control& plan);
+  // The orders of the hub's clients replace those that were given here.
+  void FollowOrders(const v1::HubOrders& orders);
   // The hub was not heard of for long: the job's own plan holds again.
   void LeaveHub();
   // A process that a node reports. Its numbers of iterations are those of `row`'s rank here.
   void AddReportedProcess(const ProcessRow& row);
-  // The first node's choice of metrics. InvalidArgument: it cannot be.
-  absl::Status SetReportedMetrics(const std::string& choice);
+  // The first node's choice of metrics, and its share of the time for measurements.
+  // InvalidArgument: they cannot be.
+  absl::Status SetReportedOptions(const v1::ReportedProcess& report);
+  // The orders of this daemon's clients; nothing: there were none.
+  std::optional<v1::HubOrders> OrdersForNodes() const { return orders_.ForNodes(); }
   // Nothing where no rule is known.
   std::optional<v1::LearnedRule> EncodedRule() const;
-  // All reports of a process but its start, in order; then OnRead(), and Advance().
-  // InvalidArgument: a report that no daemon writes; the job is unchanged.
+  // All reports of a process but its start, and none of a program's end, in order; then OnRead(),
+  // and Advance(). InvalidArgument: a report that no daemon writes; the job is unchanged.
   absl::Status OnReport(int64_t process_id, const Report::What& report);
 
   // ---- The processes' control blocks.
@@ -246,6 +251,7 @@ class Job final : private JobEvents {
                   const KernelStatistics::Sums& sums);
   void ReportLosses(const Process& process, const RingLosses& losses);
   void ReportEnd(const Process& process, bool failed);
+  void ReportProgramEnd(const ProgramEndState& end);
   absl::Status OnReported(Process& process, const v1::ReportedRule& report);
   absl::Status OnReported(Process& process, const FinishedIteration& report);
   absl::Status OnReported(Process& process, const v1::ReportedEvent& report);
@@ -304,6 +310,12 @@ class Job final : private JobEvents {
   void MatchLengths();
   int64_t RunIterations() const;  // of the user's horizon; 0: unknown
   RunShape Shape() const;
+  // Iterations that may be measured, for each rule. A job whose other ranks are told to a hub by
+  // other nodes takes its ranks' share, until the hub says more.
+  int MeasurementBudget() const {
+    const int64_t all = options_.measurement_budget;
+    return static_cast<int>(options_.reports ? ranks_.ShareOf(all) : all);
+  }
   void UpdatePlan();
   std::string Error() const;
   std::string NoRuleError() const;

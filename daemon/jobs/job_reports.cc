@@ -69,6 +69,7 @@ void Job::ReportStart(const Process& process) {
   started.set_start_ns(process.row.start_ns);
   started.set_ring_id(process.row.ring_id);
   started.set_metrics(metrics_.choice().state().SerializeAsString());
+  started.set_overhead_budget_share(orders_.state().overhead_budget_share());
   reports_.Add(process.row.process_id, std::move(started));
   // Each later one is reported when it is set.
   const v1::Horizon& horizon = matching_.horizon();
@@ -169,6 +170,17 @@ void Job::ReportEnd(const Process& process, bool failed) {
   reports_.Add(process.row.process_id, std::move(report));
 }
 
+void Job::ReportProgramEnd(const ProgramEndState& end) {
+  if (!reports_.on()) return;
+  v1::ReportedProgramEnd report;
+  report.set_job(row_.name);
+  report.set_run_id(row_.run_id);
+  report.set_launch(end.launch());
+  report.set_exit_status(end.exit_status());
+  report.set_signal(end.signal());
+  reports_.Add(0, std::move(report));
+}
+
 void Job::FollowHub(int64_t process_id, std::optional<LearnedRule> rule, const abi::Control& plan) {
   Process& process = processes_.at(process_id);
   process.hub_plan = plan;
@@ -178,6 +190,13 @@ void Job::FollowHub(int64_t process_id, std::optional<LearnedRule> rule, const a
   hub_rule_ = std::move(rule);
   if (!rule_ || hub_rule_refused_ || SameEvents(rule_->rule, hub_rule_->rule)) return;
   Relearn("the ranks on other nodes follow another one");
+}
+
+void Job::FollowOrders(const v1::HubOrders& orders) {
+  const auto iterations = static_cast<int64_t>(engines_.steps().Totals().iterations);
+  if (!orders_.Follow(orders, iterations, AnyHasCupti(processes_), *facts_.mutable_gap())) return;
+  changes_.Mark(Change::kOrders);
+  UpdatePlan();
 }
 
 void Job::LeaveHub() {
@@ -200,11 +219,17 @@ void Job::AddReportedProcess(const ProcessRow& row) {
   processes_.at(row.process_id).state.set_reported(true);
 }
 
-absl::Status Job::SetReportedMetrics(const std::string& choice) {
+absl::Status Job::SetReportedOptions(const v1::ReportedProcess& report) {
+  const double share = report.overhead_budget_share();
+  if (!(share >= 0 && share <= 1)) {
+    return absl::InvalidArgumentError(absl::StrCat("a share of ", share, " of the time"));
+  }
   MetricChoiceState state;
-  if (!state.ParseFromString(choice)) {
+  if (!state.ParseFromString(report.metrics())) {
     return absl::InvalidArgumentError("the choice of metrics is damaged");
   }
+  // A client of the hub may have said more already.
+  if (orders_.state().number() == 0) orders_.SetOverheadBudget(share);
   SEQPOINT_ASSIGN_OR_RETURN(MetricChoice restored, MetricChoice::Restore(state));
   return SetMetrics(std::move(restored));
 }
@@ -221,6 +246,8 @@ absl::Status Job::OnReport(int64_t process_id, const Report::What& report) {
       [&]<typename What>(const What& what) {
         if constexpr (std::is_same_v<What, v1::ReportedProcess>) {
           return Contradicts(process, "it has started before");
+        } else if constexpr (std::is_same_v<What, v1::ReportedProgramEnd>) {
+          return Contradicts(process, "it is one of a program's");
         } else {
           return OnReported(process, what);
         }
@@ -345,6 +372,7 @@ absl::Status Job::OnReported(Process& process, const v1::ReportedWork& report) {
     AddTraceSegment(process, job_number, report.records());
   }
   AddWork(process, number, sums);
+  process.state.set_work_reported_to(static_cast<int64_t>(report.number()));
   return absl::OkStatus();
 }
 

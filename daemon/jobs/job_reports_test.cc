@@ -45,6 +45,9 @@ class Hub {
       int64_t& id = ids_[{node, report.process_id}];
       if (const auto* const started = std::get_if<v1::ReportedProcess>(&report.what)) {
         id = 100 + static_cast<int64_t>(ids_.size());
+        if (job.processes().empty()) {
+          EXPECT_TRUE(job.SetReportedOptions(*started).ok());
+        }
         job.AddReportedProcess({.process_id = id,
                                 .job_id = 1,
                                 .rank = started->rank(),
@@ -72,6 +75,7 @@ class Hub {
       const abi::Control* const control = job.TakeControl(id);
       if (control == nullptr) continue;
       const auto rule = job.EncodedRule();
+      if (const auto orders = job.OrdersForNodes()) to.FollowOrders(*orders);
       to.FollowHub(key.second, rule ? DecodeRule(*rule) : std::nullopt, *control);
     }
   }
@@ -215,9 +219,46 @@ TEST(JobReports, TheHubsPlanIsOneForAllNodesUntilItIsLost) {
   second.LeaveHub();
   for (int i = 0; i < 400; ++i) together.Step();
   EXPECT_GT(measured(), 32u);
+  EXPECT_LE(measured(), 64u) << "each takes the share of its ranks";
   hub.Take(0, first);
   hub.Take(1, second);
   EXPECT_EQ(hub.job.Describe(true).iterations(), 999);  // the last one has no end yet
+}
+
+TEST(JobReports, OrdersOfTheHubsClientsReachTheNodes) {
+  Job node(Row(), {.overhead_budget_share = 0.03, .reports = true});
+  Hub hub({});
+  node.AddProcess(RowOfRank(0));
+  FakeProcess process(5);
+  process.Connect(node, 10);
+  const auto run = [&] {
+    for (int i = 0; i < 100; ++i) {
+      process.Iterate();
+      hub.Take(0, node);
+      hub.Lead(0, node);
+    }
+  };
+  const auto order = [](Job& job, v1::ControlRequest::Action action) {
+    v1::ControlRequest request;
+    request.set_action(action);
+    request.set_overhead_budget_share(0.5);
+    ASSERT_TRUE(job.Control(request).ok());
+  };
+  const auto share = [](Job& job) { return job.Describe(true).overhead().budget_share(); };
+  run();
+  EXPECT_EQ(node.Describe(true).state(), v1::JOB_STATE_MARKING);
+  order(hub.job, v1::ControlRequest::ACTION_PAUSE);
+  run();
+  EXPECT_EQ(node.Describe(true).state(), v1::JOB_STATE_PAUSED);
+  EXPECT_EQ(share(node), 0.03) << "the node's client said so before";
+  // The last order holds, whoever gave it.
+  order(node, v1::ControlRequest::ACTION_RESUME);
+  run();
+  EXPECT_EQ(node.Describe(true).state(), v1::JOB_STATE_MARKING);
+  order(hub.job, v1::ControlRequest::ACTION_SET_OVERHEAD_BUDGET);
+  run();
+  EXPECT_EQ(node.Describe(true).state(), v1::JOB_STATE_PAUSED) << "the hub's job is";
+  EXPECT_EQ(share(node), 0.5);
 }
 
 TEST(JobReports, AnotherLoopOnANodeCountsWithoutLengths) {

@@ -59,7 +59,7 @@ SnapshotData Job::CollectData() const {
                     .units = matching_.Units(Shape(), observed_),
                     .metrics = metrics_.choice(),
                     .refused_configs = metrics_.refused(),
-                    .plan = MakePlanOptions(metrics_, options_.measurement_budget),
+                    .plan = MakePlanOptions(metrics_, MeasurementBudget()),
                     .measurements = engines_.measurements(),
                     .kernels = kernels_.names(),
                     .engine = engines_.steps().Copy()};

@@ -12,13 +12,8 @@ absl::Status Orders::Apply(const v1::ControlRequest& request, int64_t iterations
       state_.set_paused(true);
       return absl::OkStatus();
     case v1::ControlRequest::ACTION_RESUME:
-      if (state_.released()) {
-        gap = absl::StrCat("the process was released for a while",
-                           iterations > 0 ? absl::StrCat(" around iteration ", iterations) : "",
-                           ": what it did meanwhile was not seen and is in no figure");
-      }
+      Return(iterations, gap);
       state_.set_paused(false);
-      state_.set_released(false);
       return absl::OkStatus();
     case v1::ControlRequest::ACTION_RELEASE_CUPTI:
       state_.set_released(true);
@@ -36,6 +31,45 @@ absl::Status Orders::Apply(const v1::ControlRequest& request, int64_t iterations
       return absl::InvalidArgumentError(
           absl::StrCat("action: ", static_cast<int>(request.action()), " is unknown"));
   }
+}
+
+bool Orders::Follow(const v1::HubOrders& hub, int64_t iterations, bool can_trace,
+                    std::string& gap) {
+  if (hub.number() <= state_.hub_number()) return false;
+  state_.set_hub_number(hub.number());
+  state_.set_paused(hub.paused());
+  if (hub.released()) {
+    state_.set_released(true);
+  } else {
+    Return(iterations, gap);
+  }
+  const double share = hub.overhead_budget_share();
+  if (share >= 0 && share <= 1) state_.set_overhead_budget_share(share);
+  // The processes of this node may be none that can be traced.
+  if (hub.level() != state_.forced_level()) {
+    SetLevel(hub.level(), iterations, can_trace, gap).IgnoreError();
+  }
+  return true;
+}
+
+std::optional<v1::HubOrders> Orders::ForNodes() const {
+  if (state_.number() == 0) return std::nullopt;
+  v1::HubOrders orders;
+  orders.set_number(state_.number());
+  orders.set_paused(state_.paused());
+  orders.set_released(state_.released());
+  orders.set_level(state_.forced_level());
+  orders.set_overhead_budget_share(state_.overhead_budget_share());
+  return orders;
+}
+
+void Orders::Return(int64_t iterations, std::string& gap) {
+  if (state_.released()) {
+    gap = absl::StrCat("the process was released for a while",
+                       iterations > 0 ? absl::StrCat(" around iteration ", iterations) : "",
+                       ": what it did meanwhile was not seen and is in no figure");
+  }
+  state_.set_released(false);
 }
 
 absl::Status Orders::SetLevel(v1::Level level, int64_t iterations, bool can_trace,

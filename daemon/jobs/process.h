@@ -140,6 +140,14 @@ struct Process {
     const auto own = static_cast<int64_t>(number);
     return own < state.renumbered_from() ? own : own - state.repeated();
   }
+  // Its own number, from 0, of an iteration of the job, and back.
+  int64_t OwnNumber(int64_t job_number) const {
+    const bool renumbered = job_number >= state.renumbered_from() - state.repeated();
+    return job_number + (renumbered ? state.repeated() : 0) - state.first_number();
+  }
+  int64_t JobNumberOfOwn(int64_t own) const {
+    return JobNumber(static_cast<uint64_t>(own + state.first_number()));
+  }
   // The library's number of an iteration of the job, once it marks.
   int64_t LibraryNumber(int64_t number) const {
     return number + state.repeated() - state.number_offset();

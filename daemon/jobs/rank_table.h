@@ -30,6 +30,13 @@ class RankTable {
   void Remove(int32_t rank) { started_.erase(rank); }
   void SetWorldSize(int64_t world_size) { world_size_ = std::max(world_size_, world_size); }
 
+  // What these ranks may have of what is for all of them, rounded up.
+  int64_t ShareOf(int64_t all) const {
+    const int64_t here = std::max<int64_t>(std::ssize(started_), 1);
+    const int64_t ranks = std::max(world_size(), here);
+    return (all * here + ranks - 1) / ranks;
+  }
+
   // That had iterations, of those that started together last; at least one.
   int64_t working() const { return std::max<int64_t>(std::ssize(started()), 1); }
   // The same ranks; none where no process is known.

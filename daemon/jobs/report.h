@@ -27,9 +27,10 @@
 namespace seqpoint::jobs {
 
 struct Report {
-  using What = std::variant<v1::ReportedProcess, v1::ReportedRule, FinishedIteration,
-                            v1::ReportedEvent, abi::DataRecord, v1::ReportedWork,
-                            v1::ReportedLosses, v1::ReportedEnd, v1::Horizon>;
+  using What =
+      std::variant<v1::ReportedProcess, v1::ReportedRule, FinishedIteration, v1::ReportedEvent,
+                   abi::DataRecord, v1::ReportedWork, v1::ReportedLosses, v1::ReportedEnd,
+                   v1::Horizon, v1::ReportedProgramEnd>;
   int64_t process_id = 0;
   What what;
 };

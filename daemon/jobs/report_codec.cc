@@ -128,6 +128,8 @@ std::optional<Report::What> ReadWhat(const v1::Report& from) {
       return from.end();
     case v1::Report::kHorizon:
       return from.horizon();
+    case v1::Report::kProgramEnd:
+      return from.program_end();
     default:
       return std::nullopt;
   }
@@ -185,11 +187,13 @@ void ReportWriter::Add(const Report& report) {
           *to.mutable_end() = what;
         } else if constexpr (std::is_same_v<What, v1::Horizon>) {
           *to.mutable_horizon() = what;
+        } else if constexpr (std::is_same_v<What, v1::ReportedProgramEnd>) {
+          *to.mutable_program_end() = what;
         }
       },
       report.what);
   bytes_ += to.ByteSizeLong();
-  if (to.has_started() || to.has_rule() || to.has_end()) columns_.clear();
+  if (to.has_started() || to.has_rule() || to.has_end() || to.has_program_end()) columns_.clear();
 }
 
 void ReportWriter::Clear() {

@@ -213,7 +213,8 @@ absl::Status NoTraces(const jobs::SnapshotData& job) {
 
 }  // namespace
 
-absl::Status ExportChrome(Store& store, const jobs::SnapshotData& job, WriteFunction write) {
+absl::Status ExportChrome(Store& store, const jobs::SnapshotData& job, std::string_view missing,
+                          WriteFunction write) {
   SEQPOINT_ASSIGN_OR_RETURN(auto traces, store.ListTraces(job.job_id));
   std::erase_if(traces, [](const auto& trace) {  // learn logs
     return trace.second < 0 && !IsRecordedTrace(trace.second);
@@ -224,6 +225,7 @@ absl::Status ExportChrome(Store& store, const jobs::SnapshotData& job, WriteFunc
                              .base_ns = job.start_ns,
                              .rank = traces.front().first};
   if (by_rank) file.only_to_view = "it has several ranks";
+  if (!missing.empty()) file.only_to_view = missing;
   std::optional<traces::ChromeWriter> writer;
   OwnTraces own(store, job, by_rank);
   for (size_t i = 0; i < traces.size(); ++i) {

@@ -20,8 +20,10 @@ namespace seqpoint::queries {
 // False: the receiver is gone, stop.
 using WriteFunction = absl::FunctionRef<bool(std::string_view)>;
 
+// `missing`: traces that should be there and are not, for people; the file says it.
 // FailedPrecondition while no iteration was traced; Cancelled when the receiver went away.
-absl::Status ExportChrome(Store& store, const jobs::SnapshotData& job, WriteFunction write);
+absl::Status ExportChrome(Store& store, const jobs::SnapshotData& job, std::string_view missing,
+                          WriteFunction write);
 absl::Status ExportCsv(Store& store, const jobs::SnapshotData& job, WriteFunction write);
 
 }  // namespace seqpoint::queries

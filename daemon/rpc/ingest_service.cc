@@ -1,5 +1,6 @@
 #include "daemon/rpc/ingest_service.h"
 
+#include <deque>
 #include <map>
 #include <optional>
 #include <string>
@@ -7,6 +8,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
+#include "daemon/service/node_reports.h"
+#include "daemon/service/node_traces.h"
 #include "spdlog/spdlog.h"
 
 namespace seqpoint::rpc {
@@ -20,7 +23,7 @@ grpc::Status EndOf(const absl::Status& status) {
 class NodeStream final : public grpc::ServerBidiReactor<v1::NodeMessage, v1::HubMessage>,
                          public service::NodeReports::Listener {
  public:
-  explicit NodeStream(service::NodeReports* nodes) : nodes_(*nodes) { StartRead(&in_); }
+  explicit NodeStream(const service::HubParts& hub) : hub_(hub) { StartRead(&in_); }
 
   void OnReadDone(bool ok) override {
     if (!ok) return Close(absl::OkStatus());  // the node went away
@@ -53,6 +56,12 @@ class NodeStream final : public grpc::ServerBidiReactor<v1::NodeMessage, v1::Hub
     if (!writing_ && !closing_) WriteNext();
   }
 
+  void OnTraceRequest(v1::TraceRequest request) override {
+    absl::MutexLock lock(&mutex_);
+    requests_.push_back(std::move(request));
+    if (!writing_ && !closing_) WriteNext();
+  }
+
   void OnDone() override { delete this; }
 
  private:
@@ -60,14 +69,18 @@ class NodeStream final : public grpc::ServerBidiReactor<v1::NodeMessage, v1::Hub
   absl::Status Take() {
     if (in_.has_batch()) {
       if (node_id_.empty()) return absl::InvalidArgumentError("a batch came before a hello");
-      return nodes_.Offer(node_id_, std::move(*in_.mutable_batch()));
+      return hub_.nodes->Offer(node_id_, std::move(*in_.mutable_batch()));
+    }
+    if (in_.has_trace() && !node_id_.empty()) {
+      hub_.traces->OnPart(node_id_, std::move(*in_.mutable_trace()));
+      return absl::OkStatus();
     }
     if (!in_.has_hello() || !node_id_.empty()) {
       return absl::InvalidArgumentError(
           "a message that is no batch, and no first hello; install the same version of seqpointd "
           "on node and hub");
     }
-    auto reply = nodes_.Connect(in_.hello(), this);
+    auto reply = hub_.nodes->Connect(in_.hello(), this);
     if (!reply.ok()) return reply.status();
     node_id_ = in_.hello().node_id();
     host_ = in_.hello().host();
@@ -82,12 +95,17 @@ class NodeStream final : public grpc::ServerBidiReactor<v1::NodeMessage, v1::Hub
   }
 
   void WriteNext() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    if (!said_hello_ || (plans_.empty() && !next_.has_acknowledged())) return;
+    if (!said_hello_) return;
     if (next_.has_acknowledged()) {
       out_ = std::exchange(next_, {});
-    } else {
+    } else if (!requests_.empty()) {
+      *out_.mutable_trace_request() = std::move(requests_.front());
+      requests_.pop_front();
+    } else if (!plans_.empty()) {
       *out_.mutable_plan() = std::move(plans_.begin()->second);
       plans_.erase(plans_.begin());
+    } else {
+      return;
     }
     writing_ = true;
     StartWrite(&out_);
@@ -96,7 +114,8 @@ class NodeStream final : public grpc::ServerBidiReactor<v1::NodeMessage, v1::Hub
   // Once.
   void Close(const absl::Status& status) {
     if (!node_id_.empty()) {
-      nodes_.Disconnect(node_id_, this);
+      hub_.nodes->Disconnect(node_id_, this);
+      hub_.traces->OnDisconnect(node_id_);
       spdlog::info("node {} is gone", host_);
     }
     absl::MutexLock lock(&mutex_);
@@ -104,7 +123,7 @@ class NodeStream final : public grpc::ServerBidiReactor<v1::NodeMessage, v1::Hub
     if (!writing_) Finish(EndOf(status));
   }
 
-  service::NodeReports& nodes_;
+  const service::HubParts hub_;
   // Of the reading side.
   v1::NodeMessage in_;
   std::string node_id_, host_;
@@ -114,6 +133,7 @@ class NodeStream final : public grpc::ServerBidiReactor<v1::NodeMessage, v1::Hub
   bool writing_ ABSL_GUARDED_BY(mutex_) = false;
   std::optional<absl::Status> closing_ ABSL_GUARDED_BY(mutex_);
   v1::HubMessage hello_, out_, next_ ABSL_GUARDED_BY(mutex_);
+  std::deque<v1::TraceRequest> requests_ ABSL_GUARDED_BY(mutex_);
   std::map<int64_t, v1::Plan> plans_ ABSL_GUARDED_BY(mutex_);  // the latest, by process
 };
 
@@ -121,7 +141,7 @@ class NodeStream final : public grpc::ServerBidiReactor<v1::NodeMessage, v1::Hub
 
 grpc::ServerBidiReactor<v1::NodeMessage, v1::HubMessage>* IngestService::Connect(
     grpc::CallbackServerContext*) {
-  return new NodeStream(&nodes_);
+  return new NodeStream(hub_);
 }
 
 }  // namespace seqpoint::rpc

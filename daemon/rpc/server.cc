@@ -439,7 +439,7 @@ class GrpcServer final : public Server {
  public:
   GrpcServer(const ServerOptions& options, service::Backend* backend)
       : service_(options, backend), listener_(options.max_connections) {
-    if (options.nodes != nullptr) ingest_.emplace(options.nodes);
+    if (options.hub) ingest_.emplace(*options.hub);
   }
   ~GrpcServer() override { GrpcServer::Stop(absl::Seconds(1)); }
 

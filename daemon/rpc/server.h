@@ -13,12 +13,13 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "daemon/service/backend.h"
-#include "daemon/service/node_reports.h"
+#include "daemon/service/daemon_parts.h"
 
 namespace seqpoint::rpc {
 
@@ -31,7 +32,7 @@ struct ServerOptions {
   std::string tls_key_file;          // PEM
   std::string tls_client_ca_file;    // PEM; clients must show a certificate of this CA
 
-  service::NodeReports* nodes = nullptr;  // of a hub: it is served to nodes, too; it stays
+  std::optional<service::HubParts> hub;  // it is served to nodes, too; the parts stay
 
   size_t max_connections = 512;
   int max_watchers = 64;

@@ -33,6 +33,7 @@ constexpr absl::Duration kFirstPause = absl::Seconds(1);
 constexpr absl::Duration kLongestPause = absl::Seconds(60);
 constexpr absl::Duration kSlice = absl::Milliseconds(250);  // how soon it notices its end
 constexpr int kBatchesAtOnce = 16;
+constexpr size_t kMostRequests = 64;  // for traces; a hub has one under way
 // A hub that does not answer a ping of HTTP/2 is gone.
 constexpr int kPingMs = 10'000, kPongMs = 5'000;
 
@@ -61,8 +62,9 @@ absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> CredentialsOf(
 // One connection to the hub.
 class HubStream {
  public:
-  HubStream(const std::shared_ptr<grpc::Channel>& channel, service::Outbox& outbox)
-      : outbox_(outbox), stub_(v1::Ingest::NewStub(channel)) {}
+  HubStream(const std::shared_ptr<grpc::Channel>& channel, service::Outbox& outbox,
+            const service::TraceAnswers& traces)
+      : outbox_(outbox), traces_(traces), stub_(v1::Ingest::NewStub(channel)) {}
 
   // Sends until it breaks, or `stop`. `on_hello` is called once the hub has taken the node.
   template <typename OnHello>
@@ -75,18 +77,26 @@ class HubStream {
 
  private:
   absl::StatusOr<v1::NodeMessage> Hello();
-  void ReadAcknowledgements();
+  void Read();
+  void AnswerRequests();  // for traces, until the stream is broken
+  bool Write(const v1::NodeMessage& message) ABSL_LOCKS_EXCLUDED(writing_) {
+    absl::MutexLock lock(&writing_);
+    return stream_->Write(message);
+  }
   // False: the stream is broken, or `stop`.
   bool AwaitWindow(int64_t bytes, const std::atomic<bool>& stop);
 
   service::Outbox& outbox_;
+  const service::TraceAnswers& traces_;
   const std::unique_ptr<v1::Ingest::Stub> stub_;
   grpc::ClientContext context_;
   std::unique_ptr<grpc::ClientReaderWriter<v1::NodeMessage, v1::HubMessage>> stream_;
   int64_t window_bytes_ = 0;
 
+  absl::Mutex writing_;  // two threads write
   mutable absl::Mutex mutex_;
   ChangeSignal changed_;
+  std::deque<v1::TraceRequest> requests_ ABSL_GUARDED_BY(mutex_);
   bool broken_ ABSL_GUARDED_BY(mutex_) = false;
   int64_t acknowledged_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t waiting_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
@@ -108,10 +118,17 @@ absl::StatusOr<v1::NodeMessage> HubStream::Hello() {
   return message;
 }
 
-void HubStream::ReadAcknowledgements() {
+void HubStream::Read() {
   v1::HubMessage message;
   while (stream_->Read(&message)) {
     if (message.has_plan()) outbox_.plans().Offer(std::move(*message.mutable_plan()));
+    if (message.has_trace_request()) {
+      absl::MutexLock lock(&mutex_);
+      if (requests_.size() < kMostRequests) {
+        requests_.push_back(std::move(*message.mutable_trace_request()));
+      }
+      changed_.NotifyAll();
+    }
     if (!message.has_acknowledged()) continue;
     const int64_t sequence = message.acknowledged();
     outbox_.Acknowledge(std::min(sequence, outbox_.last_sequence()));
@@ -126,6 +143,28 @@ void HubStream::ReadAcknowledgements() {
   absl::MutexLock lock(&mutex_);
   broken_ = true;
   changed_.NotifyAll();
+}
+
+void HubStream::AnswerRequests() {
+  while (true) {
+    v1::TraceRequest request;
+    {
+      absl::MutexLock lock(&mutex_);
+      const auto due = [this] {
+        mutex_.AssertReaderHeld();
+        return broken_ || !requests_.empty();
+      };
+      while (!changed_.Await(mutex_, absl::Minutes(1), due)) continue;
+      if (broken_) return;
+      request = std::move(requests_.front());
+      requests_.pop_front();
+    }
+    traces_.Answer(request, [this](const v1::TracePart& part) {
+      v1::NodeMessage message;
+      *message.mutable_trace() = part;
+      return Write(message);
+    });
+  }
 }
 
 bool HubStream::AwaitWindow(int64_t bytes, const std::atomic<bool>& stop) {
@@ -157,7 +196,8 @@ absl::Status HubStream::Run(const std::atomic<bool>& stop, const OnHello& on_hel
     acknowledged_ = reply.hello().acknowledged();
   }
   on_hello(reply.hello());
-  std::thread reader([this] { ReadAcknowledgements(); });
+  std::thread reader([this] { Read(); });
+  std::thread answerer([this] { AnswerRequests(); });
   absl::Status status;
   int64_t sent = reply.hello().next_sequence() - 1;
   while (status.ok() && AwaitWindow(0, stop)) {
@@ -179,12 +219,13 @@ absl::Status HubStream::Run(const std::atomic<bool>& stop, const OnHello& on_hel
       v1::NodeMessage message;
       message.mutable_batch()->set_sequence(row.sequence);
       *message.mutable_batch()->mutable_frame() = std::move(row.bytes);
-      if (!stream_->Write(message)) break;  // the reader says why
+      if (!Write(message)) break;  // the reader says why
       sent = row.sequence;
     }
   }
   context_.TryCancel();
   reader.join();
+  answerer.join();
   const grpc::Status end = stream_->Finish();
   if (!status.ok() || stop) return status;
   return end.ok() ? absl::UnavailableError("the hub ended the stream") : ErrorOf(end);
@@ -193,8 +234,8 @@ absl::Status HubStream::Run(const std::atomic<bool>& stop, const OnHello& on_hel
 class UplinkImpl final : public Uplink {
  public:
   UplinkImpl(std::string address, std::shared_ptr<grpc::ChannelCredentials> credentials,
-             service::Outbox* outbox)
-      : address_(std::move(address)), outbox_(*outbox) {
+             service::Outbox* outbox, const service::TraceAnswers* traces)
+      : address_(std::move(address)), outbox_(*outbox), traces_(*traces) {
     grpc::ChannelArguments arguments;
     arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, kPingMs);
     arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kPongMs);
@@ -224,7 +265,7 @@ class UplinkImpl final : public Uplink {
     std::minstd_rand random(std::random_device{}());
     absl::Duration pause = kFirstPause;
     while (!stop_) {
-      HubStream stream(channel_, outbox_);
+      HubStream stream(channel_, outbox_, traces_);
       {
         absl::MutexLock lock(&mutex_);
         stream_ = &stream;
@@ -256,6 +297,7 @@ class UplinkImpl final : public Uplink {
 
   const std::string address_;
   service::Outbox& outbox_;
+  const service::TraceAnswers& traces_;
   std::shared_ptr<grpc::Channel> channel_;
   std::atomic<bool> stop_ = false;
 
@@ -269,9 +311,10 @@ class UplinkImpl final : public Uplink {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Uplink>> Uplink::Start(const UplinkOptions& options,
-                                                      service::Outbox* outbox) {
+                                                      service::Outbox* outbox,
+                                                      const service::TraceAnswers* traces) {
   SEQPOINT_ASSIGN_OR_RETURN(auto credentials, CredentialsOf(options));
-  return std::make_unique<UplinkImpl>(options.address, std::move(credentials), outbox);
+  return std::make_unique<UplinkImpl>(options.address, std::move(credentials), outbox, traces);
 }
 
 }  // namespace seqpoint::rpc

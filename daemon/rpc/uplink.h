@@ -1,10 +1,12 @@
 // Uplink: the node's side of proto/seqpoint/v1/ingest.proto. It sends the batches of the outbox to
-// the hub, and connects again when the stream breaks. Without a hub nothing changes for the node.
+// the hub, answers the hub's questions for traces, and connects again when the stream breaks.
+// Without a hub nothing changes for the node.
 //
-//   auto uplink = Uplink::Start({.address = "hub:7443", ...}, daemon->outbox());
+//   auto uplink = Uplink::Start({.address = "hub:7443", ...}, daemon->outbox(),
+//                               &daemon->trace_answers());
 //
-// Threading: threads of its own; the functions are thread-safe. Ownership: keeps a pointer to the
-// outbox, which outlives it. The destructor ends the stream.
+// Threading: threads of its own; the functions are thread-safe. Ownership: keeps pointers to the
+// outbox and the answers, which outlive it. The destructor ends the stream.
 #ifndef DAEMON_RPC_UPLINK_H_
 #define DAEMON_RPC_UPLINK_H_
 
@@ -14,6 +16,7 @@
 
 #include "absl/status/statusor.h"
 #include "daemon/service/outbox.h"
+#include "daemon/service/trace_answers.h"
 
 namespace seqpoint::rpc {
 
@@ -34,7 +37,8 @@ class Uplink {
 
   // InvalidArgument: options that cannot be. A hub that does not answer is none: see state().
   static absl::StatusOr<std::unique_ptr<Uplink>> Start(const UplinkOptions& options,
-                                                       service::Outbox* outbox);
+                                                       service::Outbox* outbox,
+                                                       const service::TraceAnswers* traces);
   virtual ~Uplink() = default;
 
   virtual State state() const = 0;

@@ -224,6 +224,7 @@ void Connections::FollowHub(HubPlans& plans) {
     if (!bytes.ok() || bytes->size() != sizeof(abi::Control)) continue;
     abi::Control control;
     std::memcpy(&control, bytes->data(), sizeof(control));
+    if (plan->second.has_orders()) connection->job->FollowOrders(plan->second.orders());
     connection->job->FollowHub(connection->process_id, jobs::DecodeRule(plan->second.rule()),
                                control);
   }

@@ -41,13 +41,22 @@ Daemon::Daemon(DaemonOptions options, std::unique_ptr<Store> store, std::unique_
       nodes_(options_.takes_nodes
                  ? std::make_unique<NodeReports>(store_.get(), &registry_, options_.clock)
                  : nullptr),
+      node_traces_(nodes_ != nullptr
+                       ? std::make_unique<NodeTraces>(store_.get(), &registry_, nodes_.get())
+                       : nullptr),
       committer_(store_.get(), &registry_, outbox_.get(), options_.clock),
       retention_(options_.retention, store_.get(), &registry_, &committer_, options_.clock),
       connections_(store_.get(), &registry_, options_.clock),
       parts_{*store_, registry_, committer_, retention_, *options_.clock},
+      trace_answers_(parts_),
       loop_(options_.ingest, parts_, &connections_, nodes_.get(),
             outbox_ != nullptr ? &outbox_->plans() : nullptr),
-      backend_(MakeProfilerBackend(parts_, [this] { return Describe(); })) {}
+      backend_(MakeProfilerBackend(parts_, node_traces_.get(), [this] { return Describe(); })) {}
+
+std::optional<HubParts> Daemon::hub() {
+  if (nodes_ == nullptr) return std::nullopt;
+  return HubParts{nodes_.get(), node_traces_.get()};
+}
 
 v1::GetDaemonReply Daemon::Describe() const {
   v1::GetDaemonReply reply;

@@ -10,6 +10,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -21,9 +22,11 @@
 #include "daemon/service/ingest_loop.h"
 #include "daemon/service/job_registry.h"
 #include "daemon/service/node_reports.h"
+#include "daemon/service/node_traces.h"
 #include "daemon/service/outbox.h"
 #include "daemon/service/profiler_backend.h"
 #include "daemon/service/retention.h"
+#include "daemon/service/trace_answers.h"
 #include "daemon/store/store.h"
 
 namespace seqpoint::service {
@@ -54,7 +57,9 @@ class Daemon {
 
   Backend& backend() { return *backend_; }
   Outbox* outbox() { return outbox_.get(); }     // null without a hub
-  NodeReports* nodes() { return nodes_.get(); }  // null where this is none
+  NodeReports* nodes() { return nodes_.get(); }  // null where this is no hub
+  std::optional<HubParts> hub();                 // nothing where it is none
+  const TraceAnswers& trace_answers() const { return trace_answers_; }
   const JobRegistry& jobs() const { return registry_; }
 
  private:
@@ -67,10 +72,12 @@ class Daemon {
   const std::unique_ptr<Outbox> outbox_;
   JobRegistry registry_;
   const std::unique_ptr<NodeReports> nodes_;
+  const std::unique_ptr<NodeTraces> node_traces_;  // null where this is no hub
   Committer committer_;
   Retention retention_;
   Connections connections_;
   const DaemonParts parts_;
+  const TraceAnswers trace_answers_;
   IngestLoop loop_;
   const std::unique_ptr<Backend> backend_;
 };

@@ -20,6 +20,15 @@ struct DaemonParts {
   const Clock& clock;
 };
 
+class NodeReports;
+class NodeTraces;
+
+// The parts of a hub that its nodes speak with.
+struct HubParts {
+  NodeReports* nodes = nullptr;
+  NodeTraces* traces = nullptr;
+};
+
 }  // namespace seqpoint::service
 
 #endif  // DAEMON_SERVICE_DAEMON_PARTS_H_

@@ -29,7 +29,9 @@ std::string IdentityOf(const std::string& node_id, int64_t process) {
   return absl::StrCat("node ", absl::BytesToHexString(node_id), " ", process);
 }
 
-std::optional<std::pair<std::string, int64_t>> ParseIdentity(const std::string& identity) {
+}  // namespace
+
+std::optional<NodeReports::ProcessKey> NodeReports::ParseIdentity(const std::string& identity) {
   const std::vector<std::string> words = absl::StrSplit(identity, ' ');
   int64_t process = 0;
   if (words.size() != 3 || words[0] != "node" || !absl::SimpleAtoi(words[2], &process)) {
@@ -38,14 +40,11 @@ std::optional<std::pair<std::string, int64_t>> ParseIdentity(const std::string& 
   return std::pair(absl::HexStringToBytes(words[1]), process);
 }
 
-}  // namespace
-
 NodeReports::NodeReports(Store* store, JobRegistry* registry, const Clock* clock)
     : store_(*store), registry_(*registry), clock_(*clock) {}
 NodeReports::~NodeReports() = default;
 
-// --------------------------------------------------------------------------------------- any
-// thread
+// ----------------------------------------------------------------------------------- any thread
 
 absl::StatusOr<v1::HubHello> NodeReports::Connect(const v1::NodeHello& hello, Listener* listener) {
   if (hello.node_id().size() != kIdBytes || hello.first_sequence() < 1 ||
@@ -135,8 +134,15 @@ void NodeReports::Disconnect(const std::string& node_id, Listener* listener) {
   if (node.listener == listener) node.listener = nullptr;
 }
 
-// ------------------------------------------------------------------------------------ ingest
-// thread
+bool NodeReports::Ask(const std::string& node_id, const v1::TraceRequest& request) {
+  absl::MutexLock lock(&mutex_);
+  const auto node = nodes_.find(node_id);
+  if (node == nodes_.end() || node->second.listener == nullptr) return false;
+  node->second.listener->OnTraceRequest(request);
+  return true;
+}
+
+// -------------------------------------------------------------------------------- ingest thread
 
 void NodeReports::Recover() {
   for (const auto& [id, job] : registry_.loaded()) {
@@ -177,6 +183,7 @@ void NodeReports::SendPlans() {
     v1::Plan plan;
     plan.set_process(key.second);
     if (const auto rule = process.job->EncodedRule()) *plan.mutable_rule() = *rule;
+    if (auto orders = process.job->OrdersForNodes()) *plan.mutable_orders() = *std::move(orders);
     plan.set_control(ToZstdFrame({reinterpret_cast<const char*>(control), sizeof(abi::Control)}));
     node->second.listener->OnPlan(std::move(plan));
   }
@@ -193,6 +200,10 @@ void NodeReports::Apply(const std::string& node_id, const v1::Batch& batch) {
     const ProcessKey key(node_id, report.process_id);
     if (const auto* const started = std::get_if<v1::ReportedProcess>(&report.what)) {
       if (const absl::Status status = Start(key, *started); !status.ok()) Skip(node_id, status);
+      continue;
+    }
+    if (const auto* const end = std::get_if<v1::ReportedProgramEnd>(&report.what)) {
+      EndProgram(*end);
       continue;
     }
     const auto process = processes_.find(key);
@@ -238,7 +249,7 @@ absl::Status NodeReports::Start(const ProcessKey& key, const v1::ReportedProcess
                          .start_ns = clock_.WallNs()});
   }
   SEQPOINT_RETURN_IF_ERROR(job->MayGoOn());
-  if (job->processes().empty()) SEQPOINT_RETURN_IF_ERROR(job->SetReportedMetrics(report.metrics()));
+  if (job->processes().empty()) SEQPOINT_RETURN_IF_ERROR(job->SetReportedOptions(report));
   ProcessRow row{.process_id = store_.NewProcessId(),
                  .job_id = job->row().job_id,
                  .rank = report.rank(),
@@ -255,6 +266,16 @@ absl::Status NodeReports::Start(const ProcessKey& key, const v1::ReportedProcess
   spdlog::info("rank {} of job {}@{} started on {}", row.rank, report.job(), report.run_id(),
                row.host);
   return absl::OkStatus();
+}
+
+void NodeReports::EndProgram(const v1::ReportedProgramEnd& report) {
+  const auto job = registry_.FindRun(report.job(), report.run_id());
+  if (!job.ok() || *job == nullptr) return;  // none of its processes was one of a job
+  jobs::ProgramEndState end;
+  end.set_launch(report.launch());
+  end.set_exit_status(report.exit_status());
+  end.set_signal(report.signal());
+  (*job)->EndProgram(end);
 }
 
 void NodeReports::Skip(const std::string& node_id, const absl::Status& why) {

@@ -17,6 +17,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -54,6 +55,7 @@ class NodeReports {
     virtual void OnStored(int64_t sequence) = 0;
     // What is wanted of a process now.
     virtual void OnPlan(v1::Plan plan) = 0;
+    virtual void OnTraceRequest(v1::TraceRequest request) = 0;
   };
 
   NodeReports(Store* store, JobRegistry* registry, const Clock* clock);
@@ -66,6 +68,12 @@ class NodeReports {
   // DataLoss: a gap in the numbers. ResourceExhausted: more than the window.
   absl::Status Offer(const std::string& node_id, v1::Batch batch) ABSL_LOCKS_EXCLUDED(mutex_);
   void Disconnect(const std::string& node_id, Listener* listener) ABSL_LOCKS_EXCLUDED(mutex_);
+  // False: the node is not connected.
+  bool Ask(const std::string& node_id, const v1::TraceRequest& request) ABSL_LOCKS_EXCLUDED(mutex_);
+
+  using ProcessKey = std::pair<std::string, int64_t>;  // node id, the node's number
+  // The process of a node that a row is of; nothing: it is one of this daemon's own.
+  static std::optional<ProcessKey> ParseIdentity(const std::string& identity);
 
   // After the registry has recovered: finds the processes that nodes reported.
   void Recover() ABSL_EXCLUSIVE_LOCKS_REQUIRED(registry_.mutex());
@@ -90,11 +98,12 @@ class NodeReports {
     SharedJob job;
     int64_t process_id = 0;
   };
-  using ProcessKey = std::pair<std::string, int64_t>;  // node id, the node's number
 
   void Apply(const std::string& node_id, const v1::Batch& batch)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(registry_.mutex());
   absl::Status Start(const ProcessKey& key, const v1::ReportedProcess& report)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(registry_.mutex());
+  void EndProgram(const v1::ReportedProgramEnd& report)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(registry_.mutex());
   void Skip(const std::string& node_id, const absl::Status& why);
 

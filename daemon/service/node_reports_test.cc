@@ -29,6 +29,7 @@ class Node final : public NodeReports::Listener {
     stored_ = sequence;
   }
   void OnPlan(v1::Plan) override {}
+  void OnTraceRequest(v1::TraceRequest) override {}
 
   bool AwaitStored(int64_t sequence) {
     for (int i = 0; i < 2000; ++i) {

@@ -35,6 +35,7 @@
 #include "daemon/service/job_changes.h"
 #include "daemon/service/job_descriptions.h"
 #include "daemon/service/job_imports.h"
+#include "daemon/service/node_traces.h"
 #include "spdlog/spdlog.h"
 
 namespace seqpoint::service {
@@ -43,6 +44,12 @@ namespace {
 // Both, where there are two.
 std::string Join(const std::string& first, absl::string_view second) {
   return absl::StrCat(first, first.empty() || second.empty() ? "" : "; ", second);
+}
+
+// An error may be due to what is missing.
+absl::Status With(const absl::Status& status, const std::string& missing) {
+  if (status.ok() || missing.empty()) return status;
+  return {status.code(), absl::StrCat(status.message(), "; ", missing)};
 }
 
 // Traces may need more memory than there is: that ends the question, not the daemon.
@@ -62,8 +69,9 @@ auto WithMemory(const char* what, const Ask& ask) -> decltype(ask()) {
 // lock.
 class ProfilerBackend : public Backend {
  public:
-  ProfilerBackend(const DaemonParts& parts, std::function<v1::GetDaemonReply()> describe_daemon)
-      : parts_(parts), describe_daemon_(std::move(describe_daemon)) {}
+  ProfilerBackend(const DaemonParts& parts, NodeTraces* node_traces,
+                  std::function<v1::GetDaemonReply()> describe_daemon)
+      : parts_(parts), node_traces_(node_traces), describe_daemon_(std::move(describe_daemon)) {}
 
   absl::StatusOr<v1::GetDaemonReply> GetDaemon(const v1::GetDaemonRequest&) override {
     v1::GetDaemonReply reply = describe_daemon_();
@@ -198,15 +206,19 @@ class ProfilerBackend : public Backend {
     SEQPOINT_ASSIGN_OR_RETURN(const auto snapshot, Take(request.job()));
     const jobs::SnapshotData& data = snapshot->data();
     SEQPOINT_RETURN_IF_ERROR(parts_.committer.AwaitStored(data.job_id));
+    const bool of_rows = request.format() == v1::ExportRequest::FORMAT_CSV;
+    const auto gone = [&] { return !write({}); };
+    const std::string missing = of_rows ? "" : FetchTraces(data.job_id, gone);
     if (request.format() == v1::ExportRequest::FORMAT_REPLAY) {
-      return WithMemory("replay", [&] {
-        const auto run = ReadRun(*snapshot, [&] { return !write({}); });
+      const absl::Status replayed = WithMemory("replay", [&] {
+        const auto run = ReadRun(*snapshot, gone);
         return run.ok() ? queries::ExportReplay(data, **run, parts_.store, write) : run.status();
       });
+      return With(replayed, missing);
     }
-    const absl::Status written = request.format() == v1::ExportRequest::FORMAT_CHROME
-                                     ? queries::ExportChrome(parts_.store, data, write)
-                                     : queries::ExportCsv(parts_.store, data, write);
+    const absl::Status written =
+        of_rows ? queries::ExportCsv(parts_.store, data, write)
+                : With(queries::ExportChrome(parts_.store, data, missing, write), missing);
     absl::MutexLock lock(&parts_.registry.mutex());
     if (!written.ok() || parts_.registry.RowOf(data.job_id) != nullptr) return written;
     return absl::NotFoundError(absl::StrCat(
@@ -244,11 +256,14 @@ class ProfilerBackend : public Backend {
     SEQPOINT_ASSIGN_OR_RETURN(const auto snapshot, Take(request.job()));
     const jobs::SnapshotData& data = snapshot->data();
     const absl::Status stored = parts_.committer.AwaitStored(data.job_id);
+    const std::string missing = FetchTraces(data.job_id, cancelled);
     auto reply = WithMemory("replay", [&]() -> absl::StatusOr<v1::ReplayReply> {
       SEQPOINT_ASSIGN_OR_RETURN(const auto run, ReadRun(*snapshot, cancelled));
       return queries::Replay(data, *run, cancelled);
     });
-    if (reply.ok() && !stored.ok()) reply->add_messages(std::string(stored.message()));
+    if (!reply.ok()) return With(reply.status(), missing);
+    if (!stored.ok()) reply->add_messages(std::string(stored.message()));
+    if (!missing.empty()) reply->add_messages(missing);
     return reply;
   }
 
@@ -263,7 +278,9 @@ class ProfilerBackend : public Backend {
     if (of_ranks.empty()) {
       SEQPOINT_ASSIGN_OR_RETURN(changes, queries::ParseChanges(request));
     }
-    const absl::Status stored = parts_.committer.AwaitStored(snapshot->data().job_id);
+    const int64_t job_id = snapshot->data().job_id;
+    const absl::Status stored = parts_.committer.AwaitStored(job_id);
+    const std::string missing = FetchTraces(job_id, cancelled);
     auto reply = WithMemory("what-if", [&]() -> absl::StatusOr<v1::WhatIfReply> {
       if (!of_ranks.empty()) {
         return queries::RankWhatIf(*snapshot, parts_.store, of_ranks, request, cancelled);
@@ -271,8 +288,8 @@ class ProfilerBackend : public Backend {
       SEQPOINT_ASSIGN_OR_RETURN(const auto run, ReadRun(*snapshot, cancelled));
       return queries::WhatIf(*snapshot, *run, changes, request, cancelled);
     });
-    if (!reply.ok()) return reply;
-    reply->set_basis(Join(reply->basis(), stored.message()));
+    if (!reply.ok()) return With(reply.status(), missing);
+    reply->set_basis(Join(Join(reply->basis(), stored.message()), missing));
     *reply->mutable_job() = std::move(job);
     return reply;
   }
@@ -300,6 +317,11 @@ class ProfilerBackend : public Backend {
   using SharedSnapshot = std::shared_ptr<const jobs::Snapshot>;
   using SharedRun = std::shared_ptr<const queries::RecordedRun>;
   static constexpr int64_t kKeptTasks = 1'000'000;  // of a run; about 100 bytes each
+
+  // On a hub: brings the job's traces from its nodes. Says which are missing; empty: none.
+  std::string FetchTraces(int64_t job_id, queries::Cancelled cancelled) {
+    return node_traces_ == nullptr ? "" : node_traces_->Fetch(job_id, cancelled);
+  }
 
   // The job's traces. The run that was asked for last is kept. Errors: as ReadRecordedRun.
   absl::StatusOr<SharedRun> ReadRun(const jobs::Snapshot& snapshot, queries::Cancelled cancelled)
@@ -388,6 +410,7 @@ class ProfilerBackend : public Backend {
   }
 
   const DaemonParts parts_;
+  NodeTraces* const node_traces_;
   const std::function<v1::GetDaemonReply()> describe_daemon_;
   absl::Mutex recorded_mutex_;
   SharedRun recorded_ ABSL_GUARDED_BY(recorded_mutex_);  // that was asked for last
@@ -395,9 +418,9 @@ class ProfilerBackend : public Backend {
 
 }  // namespace
 
-std::unique_ptr<Backend> MakeProfilerBackend(const DaemonParts& parts,
+std::unique_ptr<Backend> MakeProfilerBackend(const DaemonParts& parts, NodeTraces* node_traces,
                                              std::function<v1::GetDaemonReply()> describe_daemon) {
-  return std::make_unique<ProfilerBackend>(parts, std::move(describe_daemon));
+  return std::make_unique<ProfilerBackend>(parts, node_traces, std::move(describe_daemon));
 }
 
 }  // namespace seqpoint::service

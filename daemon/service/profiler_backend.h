@@ -13,8 +13,9 @@
 
 namespace seqpoint::service {
 
-// `describe_daemon`: GetDaemon's reply but for jobs and the store's errors.
-std::unique_ptr<Backend> MakeProfilerBackend(const DaemonParts& parts,
+// `node_traces`: of a hub; else null. `describe_daemon`: GetDaemon's reply but for jobs and the
+// store's errors.
+std::unique_ptr<Backend> MakeProfilerBackend(const DaemonParts& parts, NodeTraces* node_traces,
                                              std::function<v1::GetDaemonReply()> describe_daemon);
 
 }  // namespace seqpoint::service

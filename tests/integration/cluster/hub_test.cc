@@ -6,6 +6,8 @@
 
 #include <chrono>
 #include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <map>
 #include <optional>
 #include <string>
@@ -18,6 +20,8 @@
 namespace seqpoint {
 namespace {
 
+using ::testing::HasSubstr;
+using ::testing::Not;
 using ::testing::SizeIs;
 
 constexpr int kRanks = 4, kRanksOfNode = 2;
@@ -131,7 +135,7 @@ class HubTest : public testing::Test {
   pid_t nodes_[2] = {};
 };
 
-TEST_F(HubTest, AJobOnTwoNodesIsOneJobAndItsSlowRankIsNamed) {
+TEST_F(HubTest, AJobOnTwoNodesIsOneJobWithASlowRankAndTraces) {
   constexpr int kIterations = 1500;
   const pid_t first = Launch(0, "two", kIterations), second = Launch(1, "two", kIterations);
   ASSERT_EQ(WaitFor(first), 0);
@@ -152,6 +156,41 @@ TEST_F(HubTest, AJobOnTwoNodesIsOneJobAndItsSlowRankIsNamed) {
     EXPECT_EQ(ranks->ranks(rank).course() == v1::RANK_COURSE_SLOW, rank == 3)
         << ranks->DebugString();
   }
+
+  // Traces stay on the nodes until somebody asks the hub.
+  const auto traced = [&](const std::string& daemon) {
+    const std::string file = (Folder(daemon) / "two.json").string();
+    const pid_t export_pid =
+        Spawn({"/usr/bin/env", "SEQPOINT_DIR=" + (Folder(daemon) / "run").string(),
+               (BinaryDirectory() / "seqpoint").string(), "export", "two", "--chrome", file},
+              Folder(daemon) / "export.log");
+    EXPECT_EQ(WaitFor(export_pid), 0) << daemon;
+    std::ifstream in(file);
+    const std::string text((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
+    int steps = 0;
+    for (size_t at = text.find("ProfilerStep#"); at != std::string::npos;
+         at = text.find("ProfilerStep#", at + 1)) {
+      ++steps;
+    }
+    return std::pair(steps, text);
+  };
+  const int on_nodes = traced("node0").first + traced("node1").first;
+  EXPECT_GT(on_nodes, 0);
+  EXPECT_EQ(traced("hub").first, on_nodes);
+  EXPECT_EQ(traced("hub").first, on_nodes) << "each is fetched once";
+  EXPECT_THAT(traced("hub").second, Not(HasSubstr("missing")));
+
+  // A what-if over ranks needs the traces of all of them.
+  v1::WhatIfRequest request;
+  request.set_job("two");
+  request.add_changes()->set_preset("without-slow-rank,rank=3");
+  Api hub = Ask("hub");
+  const auto reply = hub.Call(&v1::Profiler::Stub::WhatIf, request);
+  ASSERT_TRUE(reply) << hub.error();
+  EXPECT_THAT(reply->basis(), Not(HasSubstr("missing")));
+
+  KillAndWait(&nodes_[1], SIGKILL);
+  EXPECT_THAT(traced("hub").second, HasSubstr("traces of ranks 2, 3 are missing: node "));
 }
 
 TEST_F(HubTest, KilledDaemonsLoseNothingAndCountNothingTwice) {
