@@ -115,13 +115,27 @@ void IterationTime::Forget() {
   first_.clear();
   model_.Forget();
   ordinary_ = {};
+  ordinary_terms_ = {};
 }
 
-void IterationTime::AddOrdinary(double time_ns, double expected_ns) {
+void IterationTime::AddOrdinary(double time_ns, double expected_ns, const Lengths& longest) {
   const double before_ns = ordinary_.stall_ns;
   ordinary_.Add(time_ns, expected_ns, noise_.deviation());
   const double stall = (ordinary_.stall_ns - before_ns) / expected_ns;
   if (stall > 0) stalls_.Add(stall);
+  const double of_lengths_ns = model_.Expect(longest);
+  if (!(of_lengths_ns > 0)) return;
+  const LengthTerms terms = TermsOf(longest);
+  for (size_t i = 0; i < terms.size(); ++i) {
+    ordinary_terms_[i] += expected_ns / of_lengths_ns * terms[i];
+  }
+}
+
+// Against what the model says now: it did not know these iterations yet when they came, and its
+// error is that of an episode's times, too.
+double IterationTime::OrdinaryRatio() const {
+  const double expected_ns = model_.Expect(ordinary_terms_);
+  return expected_ns > 0 ? ordinary_.time_ns / expected_ns : ordinary_.value();
 }
 
 // 0 where the fit is less sure than one time is: the lengths are unlike those it has learned from.
@@ -148,12 +162,12 @@ Range IterationTime::ShareOfTime(const EpisodeTime& episode, double without, dou
   return {std::max(cost, 0.0), std::max(cost - half, 0.0), std::max(cost + half, 0.0)};
 }
 
-Range IterationTime::Cost(const EpisodeTime& episode) const {
+Range IterationTime::Cost(const EpisodeTime& episode, double expected_error) const {
   if (!(episode.with_ns > 0)) return {};
   const double without =
-      ordinary_.value() / episode.ratio.value() * episode.without_ns / episode.with_ns;
-  return ShareOfTime(episode, without,
-                     without * std::hypot(episode.ratio.Error(), ordinary_.Error(), kDrift));
+      OrdinaryRatio() / episode.ratio.value() * episode.without_ns / episode.with_ns;
+  const double of_times = std::hypot(episode.ratio.Error(), ordinary_.Error(), kDrift);
+  return ShareOfTime(episode, without, without * std::hypot(of_times, expected_error));
 }
 
 Range IterationTime::CostByFactor(const EpisodeTime& episode, const Range& factor) const {

@@ -74,16 +74,18 @@ class IterationTime {
   void Learn(double time_ns, const Lengths& lengths);
   // A rank was slow in what was learned so far: it counts for little from now on.
   void Forget();
-  // The time of an iteration in which no rank and no link was slow, or under suspicion.
-  void AddOrdinary(double time_ns, double expected_ns);
+  // The time of an iteration in which no rank and no link was slow, or under suspicion. The longest
+  // rank needs it for lengths that are expected to take `expected_ns`.
+  void AddOrdinary(double time_ns, double expected_ns, const Lengths& longest);
 
   // 0: not known yet.
   double Expect(const Lengths& longest) const;
   // Standard deviation of one rank's time / expected time; 0: not known.
   double deviation() const { return noise_.deviation(); }
   // What a slow rank costs in the iterations of its episode, as a share of their time: against the
-  // ordinary iterations before.
-  Range Cost(const EpisodeTime& episode) const;
+  // ordinary iterations before. `expected_error`: standard error of what is expected, relative,
+  // where it is not the same before as in the episode.
+  Range Cost(const EpisodeTime& episode, double expected_error) const;
   // Without any: by the factor that its work is longer by. That holds where ranks have lengths of
   // their own, so that iterations that wait for other ranks tell the expected time.
   Range CostByFactor(const EpisodeTime& episode, const Range& factor) const;
@@ -98,8 +100,8 @@ class IterationTime {
 
   template <typename Archive>
   void Visit(Archive& archive) {
-    archive(first_, model_, noise_, ordinary_, longest_, mean_, iterations_, known_, ranks_,
-            losses_.count, losses_.sum, losses_.squares, stalls_.count, stalls_.sum,
+    archive(first_, model_, noise_, ordinary_, ordinary_terms_, longest_, mean_, iterations_,
+            known_, ranks_, losses_.count, losses_.sum, losses_.squares, stalls_.count, stalls_.sum,
             stalls_.squares, ranks_that_count_.count, ranks_that_count_.sum,
             ranks_that_count_.squares);
   }
@@ -107,12 +109,14 @@ class IterationTime {
  private:
   static constexpr double kEqual = 0.001;  // share of the time
 
+  double OrdinaryRatio() const;
   Range ShareOfTime(const EpisodeTime& episode, double without, double error) const;
   double RanksThatCount(double longest_ns, const std::vector<Lengths>& ranks) const;
 
   std::vector<WorkSample> first_;  // until there are enough for the model
   WorkModel model_;
   TimeRatio ordinary_;                    // of iterations that the model learned
+  LengthTerms ordinary_terms_ = {};       // their sum
   NoiseEstimate noise_;                   // of time / expected time
   LengthTerms longest_ = {}, mean_ = {};  // sums: of the longest, and of the ranks' mean
   int64_t iterations_ = 0, known_ = 0;    // known_: those with lengths

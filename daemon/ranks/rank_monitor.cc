@@ -253,16 +253,23 @@ EpisodeEvidence RankMonitor::Impl::EvidenceOf(const RankVerdict& verdict) {
   const Tested& tested = learned_.tests[verdict.rank];
   const RankEvidence& evidence = learned_.evidence;
   const double share = verdict.duration_ns > 0 ? verdict.exclusive_ns / verdict.duration_ns : 0;
+  // Stages tell how much work a batch is, by what their lengths let expect; that was learned from
+  // so many batches, and changes while it is learned.
+  const bool has_peers = evidence.HasPeers(verdict.rank);
+  const double deviation =
+      std::hypot(tested.test.excess()[kExclusive].deviation, evidence.time().deviation());
+  const double expected_error =
+      has_peers ? 0 : deviation / std::sqrt(std::max(evidence.Count(verdict.rank), 1.0));
   return {.excess = tested.test.excess(),
           .cost = tested.test.no_baseline()
                       ? evidence.time().CostByFactor(tested.time, tested.test.Factor())
-                      : evidence.time().Cost(tested.time),
+                      : evidence.time().Cost(tested.time, expected_error),
           .usual_share = evidence.time().UsualShare(tested.time),
           .time_count = tested.time.ratio.count,
           .leverage = evidence.leverage(),
           .exclusive_share = share,
           .no_baseline = tested.test.no_baseline(),
-          .has_peers = evidence.HasPeers(verdict.rank),
+          .has_peers = has_peers,
           .baseline_count = evidence.Count(verdict.rank),
           .equal_lengths = evidence.time().equal_lengths()};
 }

@@ -12,9 +12,9 @@
 namespace seqpoint::ranks {
 namespace {
 
-// Costs of computed jobs of data and tensor parallelism and pipelines were off by this share of
-// them beyond what the iterations differ (docs/internals/rank-windows.md): a standard deviation.
-constexpr double kMethodError = 0.015;
+// Costs of whole jobs were off by this share of them, whatever their windows differed by
+// (docs/internals/rank-windows.md): a standard deviation.
+constexpr double kMethodError = 0.05;
 
 // What the others wait for the rank where they meet: without it the second to last one would be
 // waited for. The rank would sometimes still be the last one, by chance: how much the last of n
