@@ -181,13 +181,13 @@ TEST_F(HubTest, AJobOnTwoNodesIsOneJobWithASlowRankAndTraces) {
   EXPECT_THAT(traced("hub").second, Not(HasSubstr("missing")));
 
   // A what-if over ranks needs the traces of all of them.
-  v1::WhatIfRequest request;
-  request.set_job("two");
-  request.add_changes()->set_preset("without-slow-rank,rank=3");
+  v1::WhatIfRequest what_if;
+  what_if.set_job("two");
+  what_if.add_changes()->set_preset("without-slow-rank,rank=3");
   Api hub = Ask("hub");
-  const auto reply = hub.Call(&v1::Profiler::Stub::WhatIf, request);
-  ASSERT_TRUE(reply) << hub.error();
-  EXPECT_THAT(reply->basis(), Not(HasSubstr("missing")));
+  const auto answer = hub.Call(&v1::Profiler::Stub::WhatIf, what_if);
+  ASSERT_TRUE(answer) << hub.error();
+  EXPECT_THAT(answer->basis(), Not(HasSubstr("missing")));
 
   KillAndWait(&nodes_[1], SIGKILL);
   EXPECT_THAT(traced("hub").second, HasSubstr("traces of ranks 2, 3 are missing: node "));
