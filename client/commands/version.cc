@@ -1,6 +1,7 @@
 // `seqpoint version`.
 #include "absl/strings/str_cat.h"
 #include "client/commands/commands.h"
+#include "client/text/nodes_text.h"
 #include "proto/status_macros.h"
 
 namespace seqpoint::client {
@@ -14,6 +15,7 @@ std::string DaemonText(const v1::GetDaemonReply& reply) {
       FormatTime(reply.start_ns()), reply.private_daemon() ? ", private" : "", "\n", "store  ",
       reply.store_path(), ", ", FormatQuantity(reply.store_bytes(), "B"), ", ",
       FormatCount(reply.jobs(), "job"), "\n");
+  if (reply.has_hub()) absl::StrAppend(&text, "hub    ", HubText(reply.hub()), "\n");
   if (!reply.error().empty()) absl::StrAppend(&text, "problem: ", reply.error(), "\n");
   return text;
 }

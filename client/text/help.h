@@ -111,6 +111,12 @@ LAST       share of the collectives in which this rank came last
 VERDICT    even; slow: its own work takes longer than the other ranks' at equal lengths, by more
            than its noise; was slow; slow in turn: it and others, one after the other
 Needs NCCL 2.27 or later (or gloo, which tells less), and the program under `seqpoint run`.)";
+inline constexpr const char* kNodesHelp = R"(
+NODE       host of a seqpointd that was started with --hub
+SINCE      it is connected, or is not any more; empty: it was not since this hub was started
+PROCESSES  of its jobs that run, or did when it was heard last
+ID         of its store, the first digits
+Without a hub a node measures by itself, and tells the hub later what it saw.)";
 inline constexpr const char* kIterationsHelp = R"(
 TIME      "-": unknown
 LEVEL     what the library listened to: learn, mark, trace, counters

@@ -21,7 +21,7 @@ uint32_t NameOf(const abi::DataRecord& record) {
 
 void CoordinatedWindows::Want(int64_t number, std::set<int32_t> ranks) {
   wanted_ = number;
-  readings_ = 0;
+  waited_ = 0;
   ranks_.clear();
   for (const int32_t rank : ranks) ranks_[rank];
 }
@@ -67,15 +67,20 @@ void CoordinatedWindows::SetTimed(int32_t rank, int64_t number) {
             [](const auto& a, const auto& b) { return a.start_ns < b.start_ns; });
 }
 
+bool CoordinatedWindows::IsOver() const {
+  return !idle() && std::all_of(ranks_.begin(), ranks_.end(), [this](const auto& entry) {
+    return entry.second.newest > wanted_;
+  });
+}
+
 bool CoordinatedWindows::TakeFinished() {
-  if (idle()) return false;
-  bool over = true, whole = true, timed = true;
+  if (!IsOver()) return false;
+  bool whole = true, timed = true;
   for (const auto& [rank, of] : ranks_) {
-    over &= of.newest > wanted_;
     whole &= of.begin_ns != 0 && of.end_ns != 0 && !of.records.empty();
     timed &= of.timed;
   }
-  if (!over || (!(whole && timed) && ++readings_ < kPatience)) return false;
+  if (!(whole && timed) && waited_ < kPatience) return false;
   const bool joined = whole && Join();
   if (!joined) ++given_up_;
   wanted_ = -1;

@@ -35,10 +35,10 @@ namespace seqpoint::jobs {
 class CoordinatedWindows {
  public:
   static constexpr int kMostKept = 24, kMostFirstTimes = 8;
-  // TakeFinished waits so many times for the records of an iteration that is over, and for the
-  // times of its collectives, without which the windows are joined by the kernels alone. It is
-  // called with each reading of the rings, every 1 to 10 ms.
-  static constexpr int kPatience = 2 * ProcessCollectives::kPatience;
+  // Calls of OnTime, which are 0.2 s apart: so long TakeFinished waits for the records of an
+  // iteration that is over, and for the times of its collectives, without which the windows are
+  // joined by the kernels alone. A node's batches are 0.25 s apart.
+  static constexpr int kPatience = 4;
 
   // Nothing is wanted now.
   bool idle() const { return wanted_ < 0; }
@@ -55,6 +55,8 @@ class CoordinatedWindows {
   // All its collectives were added.
   void SetTimed(int32_t rank, int64_t number);
 
+  // Now and then, by the clock.
+  void OnTime() { waited_ += IsOver() ? 1 : 0; }
   // The iteration is over on all ranks: it is joined, or given up. True when it was joined.
   bool TakeFinished();
 
@@ -75,10 +77,11 @@ class CoordinatedWindows {
     std::vector<ranks::CollectiveRecord> collectives;
     bool timed = false;
   };
+  bool IsOver() const;
   bool Join();
 
   int64_t wanted_ = -1;
-  int readings_ = 0;
+  int waited_ = 0;  // since it was over
   std::map<int32_t, Rank> ranks_;
   std::vector<ranks::IterationProfiles> iterations_, first_times_;
   int64_t given_up_ = 0;

@@ -85,6 +85,20 @@ TEST_F(CoordinatedWindowsTest, AnIterationWithManyCollectivesOfOneRankIsGivenUp)
   EXPECT_TRUE(windows_.idle());
 }
 
+TEST_F(CoordinatedWindowsTest, RecordsThatDoNotComeAreWaitedForAWhile) {
+  windows_.Want(kNumber, {0, 1});
+  for (int i = 0; i < 2 * CoordinatedWindows::kPatience; ++i) windows_.OnTime();
+  for (const int rank : {0, 1}) windows_.AddBoundary(rank, kNumber + 1, 1'000'000, {}, false);
+  for (int i = 0; i < CoordinatedWindows::kPatience; ++i) {
+    EXPECT_FALSE(windows_.TakeFinished());
+    EXPECT_FALSE(windows_.idle()) << "it is over only now";
+    windows_.OnTime();
+  }
+  EXPECT_FALSE(windows_.TakeFinished());
+  EXPECT_EQ(windows_.given_up(), 1);
+  EXPECT_TRUE(windows_.idle());
+}
+
 TEST_F(CoordinatedWindowsTest, AnIterationWhoseLengthsAreNewToAllRanksIsNotKept) {
   EXPECT_TRUE(Trace({}, /*disturbed=*/true));
   EXPECT_TRUE(windows_.iterations().empty());

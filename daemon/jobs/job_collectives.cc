@@ -9,6 +9,16 @@
 #include "daemon/jobs/rank_verdicts.h"
 
 namespace seqpoint::jobs {
+namespace {
+
+// Until a new control block is in the libraries: twice the 50 ms that the daemon's loop takes at
+// most.
+constexpr double kPublishS = 0.1;
+// A hub hears of an iteration with its node's batch, which is up to 0.25 s old, and once more as
+// much covers the commits on both sides and the way back.
+constexpr double kPublishOverHubS = kPublishS + 0.5;
+
+}  // namespace
 
 void Job::OnCommunicator(Process& process, const abi::CommunicatorEvent& event) {
   observation_.AddMember(event.hash != 0 ? event.hash : event.communicator, event.rank,
@@ -104,7 +114,10 @@ void Job::AskForWindow() {
 
 void Job::CheckRanks(int64_t monotonic_ns) {
   if (!engines_.split() || !live()) return;
-  diagnosis_.OnTime(monotonic_ns, NewestIteration());
+  const bool reported = std::any_of(processes_.begin(), processes_.end(), [](const auto& entry) {
+    return entry.second->state.reported();
+  });
+  diagnosis_.OnTime(monotonic_ns, NewestIteration(), reported ? kPublishOverHubS : kPublishS);
   AskForWindow();
   if (CheckStandstill(monotonic_ns)) changes_.Mark(Change::kRanks);
 }

@@ -14,10 +14,6 @@
 namespace seqpoint::jobs {
 namespace {
 
-// Seconds until a new control block is in the libraries: twice the 50 ms that the daemon's loop
-// takes at most. Only the first guess: where a machine is too busy for that, iterations are given
-// up, and each one doubles the lead.
-constexpr double kPublishS = 0.1;
 constexpr int64_t kEarliest = 16;  // observed iterations before the first window
 // Windows that are spread are so many times as far from the beginning as the one before: the run's,
 // in which fewer lengths are new as it goes on, or the episode's. As many as a run may have before
@@ -131,13 +127,16 @@ bool RankDiagnosis::WantsWindow(int64_t newest, const ranks::Verdicts& verdicts)
   });
 }
 
-// Iterations from the newest one to one that all libraries hear of in time.
+// Iterations from the newest one to one that all libraries hear of in time. Where a machine is too
+// busy for that, iterations are given up, and each one doubles the lead.
 int64_t RankDiagnosis::Lead() const {
   const auto doublings = std::min<int64_t>(windows_.given_up(), 4);
-  return (4 + static_cast<int64_t>(kPublishS * iterations_per_s_)) << doublings;
+  return (4 + static_cast<int64_t>(publish_s_ * iterations_per_s_)) << doublings;
 }
 
-void RankDiagnosis::OnTime(int64_t monotonic_ns, int64_t newest) {
+void RankDiagnosis::OnTime(int64_t monotonic_ns, int64_t newest, double publish_s) {
+  publish_s_ = publish_s;
+  windows_.OnTime();
   if (checked_newest_ >= 0 && monotonic_ns > checked_ns_) {
     const double passed = static_cast<double>(newest - checked_newest_);
     const double now =

@@ -2,7 +2,7 @@
 // the same iterations. It asks for them when a rank was found slow, and for a few while none is,
 // as a rank without peers is compared with its earlier self.
 //
-//   diagnosis.OnTime(monotonic_ns, newest);                     // now and then
+//   diagnosis.OnTime(monotonic_ns, newest, publish_s);          // every 0.2 s
 //   if (diagnosis.Ask(newest, ranks, verdicts)) RewriteControls();  // ... and after changes
 //   ... records go to diagnosis.windows() ...
 //   if (diagnosis.Update(verdicts)) Tell();
@@ -43,8 +43,9 @@ class RankDiagnosis {
   // Earlier ones are kept beside them.
   static constexpr int kMostOfEpisode = CoordinatedWindows::kMostKept - kOwnWindows;
 
-  // Now and then: how fast iterations pass. `newest`: the latest one that a rank's host has begun.
-  void OnTime(int64_t monotonic_ns, int64_t newest);
+  // Every 0.2 s: how fast iterations pass. `newest`: the latest one that a rank's host has begun;
+  // `publish_s`: seconds from there until a new control block is in the libraries.
+  void OnTime(int64_t monotonic_ns, int64_t newest, double publish_s);
   // Starts a window when one is wanted. True when the wanted iteration is another one now.
   bool Ask(int64_t newest, const std::set<int32_t>& ranks, const ranks::Verdicts& verdicts);
   // Windows may have come, or verdicts have changed. True when what is known of reasons changed, or
@@ -73,6 +74,7 @@ class RankDiagnosis {
   std::vector<int64_t> asked_;  // iterations of windows, since the daemon was started
   int64_t checked_ns_ = 0, checked_newest_ = -1;
   double iterations_per_s_ = 0;
+  double publish_s_ = 0;
 };
 
 }  // namespace seqpoint::jobs

@@ -150,6 +150,7 @@ class Service final : public v1::Profiler::Service {
                     v1::Name##Reply* reply) override {                                           \
     return Ask([&](const auto& complete) { return backend_->Name(complete); }, *request, reply); \
   }
+  SEQPOINT_RPC_CALL(ListNodes)
   SEQPOINT_RPC_CALL(GetJob)
   SEQPOINT_RPC_CALL(DeleteJob)
   SEQPOINT_RPC_CALL(UpdateJob)

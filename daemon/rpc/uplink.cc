@@ -70,10 +70,6 @@ class HubStream {
   template <typename OnHello>
   absl::Status Run(const std::atomic<bool>& stop, const OnHello& on_hello);
   void Cancel() { context_.TryCancel(); }
-  int64_t acknowledged() const {
-    absl::MutexLock lock(&mutex_);
-    return acknowledged_;
-  }
 
  private:
   absl::StatusOr<v1::NodeMessage> Hello();
@@ -94,11 +90,10 @@ class HubStream {
   int64_t window_bytes_ = 0;
 
   absl::Mutex writing_;  // two threads write
-  mutable absl::Mutex mutex_;
+  absl::Mutex mutex_;
   ChangeSignal changed_;
   std::deque<v1::TraceRequest> requests_ ABSL_GUARDED_BY(mutex_);
   bool broken_ ABSL_GUARDED_BY(mutex_) = false;
-  int64_t acknowledged_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t waiting_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
   std::deque<std::pair<int64_t, int64_t>> waiting_ ABSL_GUARDED_BY(mutex_);  // number, bytes
 };
@@ -133,7 +128,6 @@ void HubStream::Read() {
     const int64_t sequence = message.acknowledged();
     outbox_.Acknowledge(std::min(sequence, outbox_.last_sequence()));
     absl::MutexLock lock(&mutex_);
-    acknowledged_ = sequence;
     while (!waiting_.empty() && waiting_.front().first <= sequence) {
       waiting_bytes_ -= waiting_.front().second;
       waiting_.pop_front();
@@ -191,10 +185,6 @@ absl::Status HubStream::Run(const std::atomic<bool>& stop, const OnHello& on_hel
   }
   window_bytes_ = reply.hello().window_bytes();
   outbox_.Acknowledge(std::min(reply.hello().acknowledged(), outbox_.last_sequence()));
-  {
-    absl::MutexLock lock(&mutex_);
-    acknowledged_ = reply.hello().acknowledged();
-  }
   on_hello(reply.hello());
   std::thread reader([this] { Read(); });
   std::thread answerer([this] { AnswerRequests(); });
@@ -240,6 +230,8 @@ class UplinkImpl final : public Uplink {
     arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, kPingMs);
     arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kPongMs);
     arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 1000);
+    hub_.set_address(address_);
+    outbox_.SetHub(hub_);
     channel_ = grpc::CreateCustomChannel(address_, std::move(credentials), arguments);
     thread_ = std::thread([this] { Run(); });
   }
@@ -251,13 +243,6 @@ class UplinkImpl final : public Uplink {
       changed_.NotifyAll();
     }
     thread_.join();
-  }
-
-  State state() const override {
-    absl::MutexLock lock(&mutex_);
-    State state = state_;
-    if (stream_ != nullptr) state.acknowledged = stream_->acknowledged();
-    return state;
   }
 
  private:
@@ -275,24 +260,25 @@ class UplinkImpl final : public Uplink {
                      hello.version(), hello.acknowledged());
         pause = kFirstPause;
         absl::MutexLock lock(&mutex_);
-        state_ = {.connected = true};
+        SetHub("");
       });
       absl::MutexLock lock(&mutex_);
-      state_.acknowledged = stream.acknowledged();
       stream_ = nullptr;
       if (stop_) return;
-      SetError(absl::StrCat("hub ", address_, ": ", status.message(),
-                            "; this node goes on by itself and tries again"));
+      SetHub(absl::StrCat("hub ", address_, ": ", status.message(),
+                          "; this node goes on by itself and tries again"));
       const double part = std::uniform_real_distribution<double>(0.5, 1)(random);
       changed_.Await(mutex_, part * pause, [this] { return stop_.load(); });
       pause = std::min(2 * pause, kLongestPause);
     }
   }
 
-  void SetError(std::string error) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    if (error != state_.error || state_.connected) spdlog::warn("{}", error);
-    state_.connected = false;
-    state_.error = std::move(error);
+  // An empty error: the hub is connected.
+  void SetHub(const std::string& error) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    if (!error.empty() && (hub_.connected() || error != hub_.error())) spdlog::warn("{}", error);
+    hub_.set_connected(error.empty());
+    hub_.set_error(error);
+    outbox_.SetHub(hub_);
   }
 
   const std::string address_;
@@ -301,9 +287,9 @@ class UplinkImpl final : public Uplink {
   std::shared_ptr<grpc::Channel> channel_;
   std::atomic<bool> stop_ = false;
 
-  mutable absl::Mutex mutex_;
+  absl::Mutex mutex_;
   ChangeSignal changed_;
-  State state_ ABSL_GUARDED_BY(mutex_);
+  v1::HubConnection hub_ ABSL_GUARDED_BY(mutex_);
   HubStream* stream_ ABSL_GUARDED_BY(mutex_) = nullptr;  // null: none
   std::thread thread_;
 };

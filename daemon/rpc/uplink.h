@@ -29,19 +29,12 @@ struct UplinkOptions {
 
 class Uplink {
  public:
-  struct State {
-    bool connected = false;
-    std::string error;         // why it is not, or the last error; empty: there was none
-    int64_t acknowledged = 0;  // batches that the hub has
-  };
-
-  // InvalidArgument: options that cannot be. A hub that does not answer is none: see state().
+  // InvalidArgument: options that cannot be. A hub that does not answer is none of these: the
+  // outbox is told, for people (Outbox::DescribeHub).
   static absl::StatusOr<std::unique_ptr<Uplink>> Start(const UplinkOptions& options,
                                                        service::Outbox* outbox,
                                                        const service::TraceAnswers* traces);
   virtual ~Uplink() = default;
-
-  virtual State state() const = 0;
 };
 
 }  // namespace seqpoint::rpc

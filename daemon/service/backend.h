@@ -30,6 +30,8 @@ class Backend {
   // All but api_socket, tcp_address, watchers and the rpc limits, which the server fills in.
   virtual absl::StatusOr<v1::GetDaemonReply> GetDaemon(const v1::GetDaemonRequest& request) = 0;
 
+  virtual absl::StatusOr<v1::ListNodesReply> ListNodes(const v1::ListNodesRequest& request) = 0;
+
   virtual absl::StatusOr<v1::PrepareJobReply> PrepareJob(const v1::PrepareJobRequest& request) = 0;
   virtual absl::StatusOr<v1::ListJobsReply> ListJobs(const v1::ListJobsRequest& request) = 0;
   virtual absl::StatusOr<v1::GetJobReply> GetJob(const v1::GetJobRequest& request) = 0;

@@ -51,9 +51,9 @@ Daemon::Daemon(DaemonOptions options, std::unique_ptr<Store> store, std::unique_
       trace_answers_(parts_),
       loop_(options_.ingest, parts_, &connections_, nodes_.get(),
             outbox_ != nullptr ? &outbox_->plans() : nullptr),
-      backend_(MakeProfilerBackend(parts_, node_traces_.get(), [this] { return Describe(); })) {}
+      backend_(MakeProfilerBackend(parts_, hub(), [this] { return Describe(); })) {}
 
-std::optional<HubParts> Daemon::hub() {
+std::optional<HubParts> Daemon::hub() const {
   if (nodes_ == nullptr) return std::nullopt;
   return HubParts{nodes_.get(), node_traces_.get()};
 }
@@ -69,6 +69,7 @@ v1::GetDaemonReply Daemon::Describe() const {
   reply.set_private_daemon(options_.ingest.end_when_idle > absl::ZeroDuration());
   reply.set_abi_version(abi::kAbiVersion);
   reply.set_live_processes(static_cast<int32_t>(connections_.count()));
+  if (outbox_ != nullptr) *reply.mutable_hub() = outbox_->DescribeHub();
   v1::Limits& limits = *reply.mutable_limits();
   limits.set_max_store_bytes(options_.retention.max_store_bytes);
   limits.set_max_job_age_s(options_.retention.max_job_age_s);

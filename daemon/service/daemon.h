@@ -58,7 +58,7 @@ class Daemon {
   Backend& backend() { return *backend_; }
   Outbox* outbox() { return outbox_.get(); }     // null without a hub
   NodeReports* nodes() { return nodes_.get(); }  // null where this is no hub
-  std::optional<HubParts> hub();                 // nothing where it is none
+  std::optional<HubParts> hub() const;           // nothing where it is none
   const TraceAnswers& trace_answers() const { return trace_answers_; }
   const JobRegistry& jobs() const { return registry_; }
 

@@ -98,6 +98,9 @@ absl::StatusOr<v1::HubHello> NodeReports::Connect(const v1::NodeHello& hello, Li
   node.next = next;
   node.listener = listener;
   node.is_new = true;
+  node.host = ClipText(hello.host(), kMaxHostBytes);
+  node.version = ClipText(hello.version(), kMaxHostBytes);
+  node.since_ns = clock_.WallNs();
   v1::HubHello reply;
   reply.set_version(SEQPOINT_VERSION);
   reply.set_format(kFormat);
@@ -131,7 +134,9 @@ absl::Status NodeReports::Offer(const std::string& node_id, v1::Batch batch) {
 void NodeReports::Disconnect(const std::string& node_id, Listener* listener) {
   absl::MutexLock lock(&mutex_);
   Node& node = nodes_[node_id];
-  if (node.listener == listener) node.listener = nullptr;
+  if (node.listener != listener) return;
+  node.listener = nullptr;
+  node.since_ns = clock_.WallNs();
 }
 
 bool NodeReports::Ask(const std::string& node_id, const v1::TraceRequest& request) {
@@ -170,6 +175,33 @@ bool NodeReports::Poll() {
     read_.push_back({node_id, batch.sequence()});
   }
   return !all.empty();
+}
+
+v1::ListNodesReply NodeReports::List() {
+  std::map<std::string, v1::Node> nodes;
+  for (const auto& [key, process] : processes_) {
+    v1::Node& node = nodes[key.first];
+    node.set_live_processes(node.live_processes() + 1);
+    node.set_host(process.job->processes().at(process.process_id).row.host);
+  }
+  absl::MutexLock lock(&mutex_);
+  for (const auto& [id, known] : nodes_) {
+    v1::Node& node = nodes[id];
+    node.set_host(known.host);
+    node.set_version(known.version);
+    node.set_connected(known.listener != nullptr);
+    node.set_since_ns(known.since_ns);
+  }
+  v1::ListNodesReply reply;
+  for (auto& [id, node] : nodes) {
+    node.set_id(absl::BytesToHexString(id));
+    *reply.add_nodes() = std::move(node);
+  }
+  std::sort(reply.mutable_nodes()->begin(), reply.mutable_nodes()->end(),
+            [](const v1::Node& a, const v1::Node& b) {
+              return std::pair(a.host(), a.id()) < std::pair(b.host(), b.id());
+            });
+  return reply;
 }
 
 void NodeReports::SendPlans() {

@@ -31,6 +31,7 @@
 #include "daemon/service/job_registry.h"
 #include "daemon/store/store.h"
 #include "seqpoint/v1/ingest.pb.h"
+#include "seqpoint/v1/profiler.pb.h"
 
 namespace seqpoint::service {
 
@@ -79,6 +80,7 @@ class NodeReports {
   void Recover() ABSL_EXCLUSIVE_LOCKS_REQUIRED(registry_.mutex());
   // Gives the batches that came to their jobs. True: there were some.
   bool Poll() ABSL_EXCLUSIVE_LOCKS_REQUIRED(registry_.mutex());
+  v1::ListNodesReply List() ABSL_SHARED_LOCKS_REQUIRED(registry_.mutex());
   // Tells the nodes what changed in the plans for their processes.
   void SendPlans() ABSL_EXCLUSIVE_LOCKS_REQUIRED(registry_.mutex());
   std::vector<NodeCursor> Cursors() const { return read_; }
@@ -87,6 +89,8 @@ class NodeReports {
  private:
   // A node of the present or the past.
   struct Node {
+    std::string host, version;
+    int64_t since_ns = 0;          // of the wall clock: it is connected, or is not any more
     Listener* listener = nullptr;  // null: not connected
     bool is_new = false;           // connected since the last SendPlans
     int64_t next = 1;              // number of the next batch
@@ -115,7 +119,7 @@ class NodeReports {
   std::map<std::string, Node> nodes_ ABSL_GUARDED_BY(mutex_);
 
   // These belong to the ingest thread.
-  std::map<ProcessKey, ReportedProcess> processes_;  // live ones
+  std::map<ProcessKey, ReportedProcess> processes_;  // live ones; changed with the registry's lock
   std::vector<NodeCursor> read_;                     // since the last Release
   int64_t skipped_ = 0;                              // reports and batches
 };

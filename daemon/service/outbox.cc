@@ -12,7 +12,9 @@ absl::StatusOr<std::unique_ptr<Outbox>> Outbox::Open(Store* store) {
   SEQPOINT_ASSIGN_OR_RETURN(std::string node_id, store->NodeId());
   // A batch that an earlier daemon did not finish is whole now.
   SEQPOINT_ASSIGN_OR_RETURN(const int64_t last, store->LastOutboxSequence());
-  return std::unique_ptr<Outbox>(new Outbox(store, std::move(node_id), last));
+  SEQPOINT_ASSIGN_OR_RETURN(const auto oldest, store->ReadOutbox(0, 1));
+  const int64_t acknowledged = oldest.empty() ? last : oldest[0].sequence - 1;
+  return std::unique_ptr<Outbox>(new Outbox(store, std::move(node_id), last, acknowledged));
 }
 
 void Outbox::Collect(jobs::Job& job) {
@@ -64,6 +66,13 @@ absl::StatusOr<std::vector<OutboxRow>> Outbox::Read(int64_t after, int limit) {
   const int64_t whole = last_sequence();
   while (!rows.empty() && rows.back().sequence > whole) rows.pop_back();
   return rows;
+}
+
+v1::HubConnection Outbox::DescribeHub() const {
+  absl::MutexLock lock(&mutex_);
+  v1::HubConnection hub = hub_;
+  hub.set_waiting_batches(whole_ - acknowledged_);
+  return hub;
 }
 
 void Outbox::Acknowledge(int64_t sequence) {

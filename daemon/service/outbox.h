@@ -17,6 +17,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -28,6 +29,7 @@
 #include "daemon/jobs/report_codec.h"
 #include "daemon/service/hub_plans.h"
 #include "daemon/store/store.h"
+#include "seqpoint/v1/profiler.pb.h"
 
 namespace seqpoint::service {
 
@@ -51,14 +53,22 @@ class Outbox {
   absl::StatusOr<std::vector<OutboxRow>> Read(int64_t after, int limit) ABSL_LOCKS_EXCLUDED(mutex_);
   // The hub has the batches up to this one.
   void Acknowledge(int64_t sequence) ABSL_LOCKS_EXCLUDED(mutex_);
+  // For people: whether the hub is there. Without its waiting batches.
+  void SetHub(v1::HubConnection hub) ABSL_LOCKS_EXCLUDED(mutex_) {
+    absl::MutexLock lock(&mutex_);
+    hub_ = std::move(hub);
+  }
+  v1::HubConnection DescribeHub() const ABSL_LOCKS_EXCLUDED(mutex_);
   HubPlans& plans() { return plans_; }  // what comes back
 
  private:
-  Outbox(Store* store, std::string node_id, int64_t last_sequence)
+  Outbox(Store* store, std::string node_id, int64_t last_sequence, int64_t acknowledged)
       : store_(*store),
         node_id_(std::move(node_id)),
         sequence_(last_sequence + 1),
-        whole_(last_sequence) {}
+        removed_(acknowledged),
+        whole_(last_sequence),
+        acknowledged_(acknowledged) {}
 
   Store& store_;
   const std::string node_id_;
@@ -67,7 +77,7 @@ class Outbox {
   jobs::ReportWriter writer_;
   int64_t sequence_;        // of the batch in writer_
   int64_t begun_ns_ = 0;    // its first report came
-  int64_t removed_ = 0;     // the batches up to this one were removed from the store
+  int64_t removed_;         // the batches up to this one were removed from the store
   bool grew_ = false;       // since it was given to the store
   int64_t whole_next_ = 0;  // whole_, once the batch on its way is stored; 0: as it is
 
@@ -75,7 +85,8 @@ class Outbox {
   mutable absl::Mutex mutex_;
   ChangeSignal changed_;
   int64_t whole_ ABSL_GUARDED_BY(mutex_);  // the batches up to this one do not grow
-  int64_t acknowledged_ ABSL_GUARDED_BY(mutex_) = 0;
+  int64_t acknowledged_ ABSL_GUARDED_BY(mutex_);
+  v1::HubConnection hub_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace seqpoint::service

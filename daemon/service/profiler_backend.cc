@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <memory>
 #include <new>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -35,6 +36,7 @@
 #include "daemon/service/job_changes.h"
 #include "daemon/service/job_descriptions.h"
 #include "daemon/service/job_imports.h"
+#include "daemon/service/node_reports.h"
 #include "daemon/service/node_traces.h"
 #include "spdlog/spdlog.h"
 
@@ -69,9 +71,9 @@ auto WithMemory(const char* what, const Ask& ask) -> decltype(ask()) {
 // lock.
 class ProfilerBackend : public Backend {
  public:
-  ProfilerBackend(const DaemonParts& parts, NodeTraces* node_traces,
+  ProfilerBackend(const DaemonParts& parts, const std::optional<HubParts>& hub,
                   std::function<v1::GetDaemonReply()> describe_daemon)
-      : parts_(parts), node_traces_(node_traces), describe_daemon_(std::move(describe_daemon)) {}
+      : parts_(parts), hub_(hub), describe_daemon_(std::move(describe_daemon)) {}
 
   absl::StatusOr<v1::GetDaemonReply> GetDaemon(const v1::GetDaemonRequest&) override {
     v1::GetDaemonReply reply = describe_daemon_();
@@ -81,6 +83,16 @@ class ProfilerBackend : public Backend {
         static_cast<int32_t>(parts_.registry.loaded().size() + parts_.registry.stored().size()));
     reply.set_error(Join(parts_.committer.error(), parts_.store.damage()));
     return reply;
+  }
+
+  absl::StatusOr<v1::ListNodesReply> ListNodes(const v1::ListNodesRequest&) override {
+    if (!hub_) {
+      return absl::FailedPreconditionError(
+          "this daemon is no hub: no node tells it anything; ask one that was started with "
+          "--accept-nodes");
+    }
+    absl::MutexLock lock(&parts_.registry.mutex());
+    return hub_->nodes->List();
   }
 
   absl::StatusOr<v1::PrepareJobReply> PrepareJob(const v1::PrepareJobRequest& request) override {
@@ -320,7 +332,7 @@ class ProfilerBackend : public Backend {
 
   // On a hub: brings the job's traces from its nodes. Says which are missing; empty: none.
   std::string FetchTraces(int64_t job_id, queries::Cancelled cancelled) {
-    return node_traces_ == nullptr ? "" : node_traces_->Fetch(job_id, cancelled);
+    return hub_ ? hub_->traces->Fetch(job_id, cancelled) : "";
   }
 
   // The job's traces. The run that was asked for last is kept. Errors: as ReadRecordedRun.
@@ -410,7 +422,7 @@ class ProfilerBackend : public Backend {
   }
 
   const DaemonParts parts_;
-  NodeTraces* const node_traces_;
+  const std::optional<HubParts> hub_;
   const std::function<v1::GetDaemonReply()> describe_daemon_;
   absl::Mutex recorded_mutex_;
   SharedRun recorded_ ABSL_GUARDED_BY(recorded_mutex_);  // that was asked for last
@@ -418,9 +430,10 @@ class ProfilerBackend : public Backend {
 
 }  // namespace
 
-std::unique_ptr<Backend> MakeProfilerBackend(const DaemonParts& parts, NodeTraces* node_traces,
+std::unique_ptr<Backend> MakeProfilerBackend(const DaemonParts& parts,
+                                             const std::optional<HubParts>& hub,
                                              std::function<v1::GetDaemonReply()> describe_daemon) {
-  return std::make_unique<ProfilerBackend>(parts, node_traces, std::move(describe_daemon));
+  return std::make_unique<ProfilerBackend>(parts, hub, std::move(describe_daemon));
 }
 
 }  // namespace seqpoint::service

@@ -7,15 +7,17 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 
 #include "daemon/service/backend.h"
 #include "daemon/service/daemon_parts.h"
 
 namespace seqpoint::service {
 
-// `node_traces`: of a hub; else null. `describe_daemon`: GetDaemon's reply but for jobs and the
-// store's errors.
-std::unique_ptr<Backend> MakeProfilerBackend(const DaemonParts& parts, NodeTraces* node_traces,
+// `hub`: its parts; nothing: this daemon is none. `describe_daemon`: GetDaemon's reply but for jobs
+// and the store's errors.
+std::unique_ptr<Backend> MakeProfilerBackend(const DaemonParts& parts,
+                                             const std::optional<HubParts>& hub,
                                              std::function<v1::GetDaemonReply()> describe_daemon);
 
 }  // namespace seqpoint::service

@@ -241,6 +241,10 @@ absl::StatusOr<v1::GetDaemonReply> FakeBackend::GetDaemon(const v1::GetDaemonReq
   return reply;
 }
 
+absl::StatusOr<v1::ListNodesReply> FakeBackend::ListNodes(const v1::ListNodesRequest&) {
+  return absl::FailedPreconditionError("this daemon is no hub");
+}
+
 absl::StatusOr<v1::PrepareJobReply> FakeBackend::PrepareJob(const v1::PrepareJobRequest& request) {
   v1::Job job = SampleJob();
   {

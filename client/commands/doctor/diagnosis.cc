@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "client/text/format.h"
 #include "client/text/json.h"
+#include "client/text/nodes_text.h"
 
 namespace seqpoint::client {
 namespace {
@@ -175,6 +176,11 @@ void JudgeDaemon(const DoctorFacts& facts, const std::string& client_version, Fi
                            "install the same version of all parts and restart seqpointd"});
     } else {
       findings->push_back({Finding::kOk, "daemon", message});
+    }
+    if (daemon.has_hub()) {
+      const bool there = daemon.hub().connected();
+      findings->push_back({there ? Finding::kOk : Finding::kProblem, "hub", HubText(daemon.hub()),
+                           there ? "" : "the node measures by itself, and tells the hub later"});
     }
     if (access(daemon.inject_socket().c_str(), W_OK) == 0) {
       findings->push_back({Finding::kOk, "sockets", daemon.inject_socket() + " can be written"});

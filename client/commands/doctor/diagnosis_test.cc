@@ -74,6 +74,13 @@ TEST(DoctorTest, EachProblemIsNamedWithItsRemedy) {
   EXPECT_THAT(Problems(facts), ::testing::IsEmpty());
 
   facts = HealthyFacts();
+  facts.daemon->mutable_hub()->set_address("hub:7443");
+  facts.daemon->mutable_hub()->set_error("no answer");
+  EXPECT_EQ(OnlyProblem(facts).message, "hub:7443, not connected: no answer");
+  facts.daemon->mutable_hub()->set_connected(true);
+  EXPECT_THAT(Problems(facts), ::testing::IsEmpty());
+
+  facts = HealthyFacts();
   facts.inject.version = "0.2.0";
   EXPECT_THAT(OnlyProblem(facts).message, AllOf(HasSubstr("0.2.0"), HasSubstr("0.1.0")));
 

@@ -136,7 +136,7 @@ class HubTest : public testing::Test {
 };
 
 TEST_F(HubTest, AJobOnTwoNodesIsOneJobWithASlowRankAndTraces) {
-  constexpr int kIterations = 1500;
+  constexpr int kIterations = 2500;
   const pid_t first = Launch(0, "two", kIterations), second = Launch(1, "two", kIterations);
   ASSERT_EQ(WaitFor(first), 0);
   ASSERT_EQ(WaitFor(second), 0);
@@ -189,8 +189,18 @@ TEST_F(HubTest, AJobOnTwoNodesIsOneJobWithASlowRankAndTraces) {
   ASSERT_TRUE(answer) << hub.error();
   EXPECT_THAT(answer->basis(), Not(HasSubstr("missing")));
 
+  v1::ListNodesReply nodes = *Ask("hub").Call(&v1::Profiler::Stub::ListNodes, {});
+  ASSERT_THAT(nodes.nodes(), SizeIs(2));
+  EXPECT_TRUE(nodes.nodes(0).connected() && nodes.nodes(1).connected()) << nodes.DebugString();
+  const auto node = Ask("node1").Call(&v1::Profiler::Stub::GetDaemon, {});
+  EXPECT_TRUE(node->hub().connected()) << node->DebugString();
+  EXPECT_EQ(node->hub().waiting_batches(), 0);
+
   KillAndWait(&nodes_[1], SIGKILL);
   EXPECT_THAT(traced("hub").second, HasSubstr("traces of ranks 2, 3 are missing: node "));
+  nodes = *Ask("hub").Call(&v1::Profiler::Stub::ListNodes, {});
+  ASSERT_THAT(nodes.nodes(), SizeIs(2));
+  EXPECT_NE(nodes.nodes(0).connected(), nodes.nodes(1).connected()) << nodes.DebugString();
 }
 
 TEST_F(HubTest, KilledDaemonsLoseNothingAndCountNothingTwice) {

@@ -1,0 +1,30 @@
+#include "client/text/nodes_text.h"
+
+#include "absl/strings/str_cat.h"
+#include "client/text/format.h"
+#include "client/text/plain_text.h"
+
+namespace seqpoint::client {
+
+std::string HubText(const v1::HubConnection& hub) {
+  const std::string waiting =
+      absl::StrCat("; ", hub.waiting_batches(), " batches of reports are waiting for it");
+  return absl::StrCat(hub.address(), hub.connected() ? ", connected" : ", not connected",
+                      hub.error().empty() ? "" : absl::StrCat(": ", hub.error()),
+                      hub.waiting_batches() > 0 ? waiting : "");
+}
+
+std::string NodesText(const v1::ListNodesReply& reply) {
+  if (reply.nodes_size() == 0) {
+    return "no node yet; `seqpointd --hub ADDRESS` on a node tells this hub of its jobs\n";
+  }
+  Table table({"NODE", "STATE", "SINCE", ">PROCESSES", "SEQPOINTD", "ID"});
+  for (const v1::Node& node : reply.nodes()) {
+    table.AddRow({node.host(), node.connected() ? "connected" : "not connected",
+                  node.since_ns() > 0 ? FormatTime(node.since_ns()) : "",
+                  FormatCount(node.live_processes()), node.version(), node.id().substr(0, 8)});
+  }
+  return table.ToString();
+}
+
+}  // namespace seqpoint::client
