@@ -259,7 +259,7 @@ class Benchmark {
     }
     const auto share = [&](Outcome outcome) { return 100.0 * outcomes[outcome] / count; };
     table_.Compare("random faults: rank and reason right", share(Outcome::kRight), "%",
-                   Bound::kEqual, 97.5);
+                   Bound::kAtLeast, 97.5);
     table_.Tell("random faults: rank right, reason unknown", share(Outcome::kUnknownReason), "%");
     table_.Tell("random faults: not named", share(Outcome::kMissed), "%");
     table_.Tell("random faults: not named, and iterations take less than 0.5 % longer",
@@ -378,6 +378,10 @@ class Benchmark {
     return times_ns[1] / times_ns[0] - 1;
   }
 
+  std::string Effect(const Trial& trial, const Fault& fault) {
+    return absl::StrFormat("iterations take %.2f %% longer", 100 * TrueEffect(trial, fault));
+  }
+
   void CostFrom(const std::string& parallel, int first) {
     Trial trial = NewTrial(parallel);
     trial.first = first;
@@ -399,7 +403,9 @@ class Benchmark {
         absl::StrCat(parallel, ", slow from ", first == 0 ? "the start" : absl::StrCat(first));
     std::printf("%-24s true %.2f %%, said %.2f %% (%.2f to %.2f %%): %s\n", figure.c_str(),
                 100 * truth, 100 * answer.cost, 100 * answer.cost_low, 100 * answer.cost_high,
-                covers ? "covers" : "DOES NOT COVER");
+                covers                    ? "covers"
+                : std::isnan(answer.cost) ? "not known"
+                                          : "DOES NOT COVER");
     std::fflush(stdout);
     table_.Compare(absl::StrCat(figure, ": cost of a slow rank, relative error"),
                    std::abs(answer.cost / truth - 1) * 100, "%", Bound::kAtMost, 5);
@@ -413,8 +419,10 @@ class Benchmark {
     trial.speed_cap = 1;
     if (share < 0.05) trial.iterations = 2000;
     const Answer answer = Ask(trial, fault);
+    const std::string text =
+        answer.outcome == Outcome::kMissed ? Effect(trial, fault) : answer.text;
     std::printf("%-8s %-18s %-26s after %4lld  %s\n", parallel.c_str(), fault.name.c_str(),
-                Word(answer.outcome), static_cast<long long>(answer.named), answer.text.c_str());
+                Word(answer.outcome), static_cast<long long>(answer.named), text.c_str());
     std::fflush(stdout);
     const std::string figure = absl::StrCat(parallel, ", ", fault.name);
     const double named = answer.named < 0 ? NAN : static_cast<double>(answer.named);
@@ -486,7 +494,8 @@ int Main(int argc, char** argv) {
     JudgeRanksWhatIf(part, iterations, {changes.begin(), changes.end()});
   }
   if (wanted.contains("soak")) SoakRanks(part, rounds);
-  std::printf("\n%d figures with something to reach were missed\n", table.missed());
+  std::printf("\n%d figures with something to reach were missed, %d were not measured\n",
+              table.missed(), table.left());
   if (!json.empty() && !table.WriteJson(json)) {
     std::perror(json.c_str());
     return 1;

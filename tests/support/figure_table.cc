@@ -9,6 +9,7 @@ namespace seqpoint {
 namespace {
 
 std::string Number(double value) {
+  if (!isfinite(value)) return "not known";
   char text[64];
   snprintf(text, sizeof(text), "%.9g", value);
   return text;
@@ -49,6 +50,10 @@ void FigureTable::Compare(const std::string& figure, double measured, const std:
       reached = measured <= to_reach;
       words = "at most ";
       break;
+    case Bound::kAtLeast:
+      reached = measured >= to_reach;
+      words = "at least ";
+      break;
     case Bound::kBelow:
       reached = measured < to_reach;
       words = "below ";
@@ -61,6 +66,7 @@ void FigureTable::Compare(const std::string& figure, double measured, const std:
 }
 
 void FigureTable::Leave(const std::string& figure, const std::string& why) {
+  ++left_;
   Add({figure, "", why, std::nullopt, std::nullopt});
 }
 
@@ -74,7 +80,7 @@ bool FigureTable::WriteJson(const std::string& path) const {
             "%s\n {\"figure\": %s, \"measured\": %s, \"unit\": %s, \"to_reach\": %s, "
             "\"reached\": %s}",
             i == 0 ? "" : ",", Quoted(row.figure).c_str(),
-            row.measured.has_value() ? Number(*row.measured).c_str() : "null",
+            row.measured && isfinite(*row.measured) ? Number(*row.measured).c_str() : "null",
             Quoted(row.unit).c_str(), row.to_reach.empty() ? "null" : Quoted(row.to_reach).c_str(),
             !row.reached.has_value() ? "null"
             : *row.reached           ? "true"

@@ -13,11 +13,12 @@ namespace seqpoint {
 
 class FigureTable {
  public:
-  enum class Bound { kAtMost, kBelow, kEqual };  // equal: to a relative 1e-6
+  enum class Bound { kAtMost, kAtLeast, kBelow, kEqual };  // equal: to a relative 1e-6
 
   // A figure that is only told.
   void Tell(const std::string& figure, double measured, const std::string& unit);
-  // A figure with a target. Prints its row at once, as a long benchmark goes on.
+  // A figure with a target. Prints its row at once, as a long benchmark goes on. NAN: it is not
+  // known, and the target is missed.
   void Compare(const std::string& figure, double measured, const std::string& unit, Bound bound,
                double to_reach);
   // Not measured, and why.
@@ -25,6 +26,7 @@ class FigureTable {
 
   // Figures with a target that was missed.
   int missed() const { return missed_; }
+  int left() const { return left_; }  // were not measured
   // False: the file cannot be written; errno says why.
   bool WriteJson(const std::string& path) const;
 
@@ -37,7 +39,7 @@ class FigureTable {
   void Add(Row row);
 
   std::vector<Row> rows_;
-  int missed_ = 0;
+  int missed_ = 0, left_ = 0;
 };
 
 }  // namespace seqpoint
