@@ -33,11 +33,12 @@ void AddCommands(CLI::App* app, Context* context) {
   app->set_help_flag("-h,--help", "print this help");
   app->set_version_flag("--version", context->version(), "print the version");
   context->AddTo(app);
-  for (const auto add : {AddRun,      AddJobs,     AddJobChanges, AddWatch,      AddSeqPoints,
-                         AddProject,  AddPlaylist, AddMetrics,    AddCounters,   AddKernels,
-                         AddRoofline, AddRanks,    AddNodes,      AddCompare,    AddIterations,
-                         AddExport,   AddAnalyze,  AddImport,     AddReplay,     AddWhatIf,
-                         AddPlanners, AddControl,  AddDoctor,     AddCompletion, AddVersion}) {
+  for (const auto add :
+       {AddRun,        AddJobs,    AddJobChanges, AddWatch,      AddSeqPoints, AddProject,
+        AddPlaylist,   AddMetrics, AddCounters,   AddKernels,    AddRoofline,  AddRanks,
+        AddFleet,      AddNodes,   AddCompare,    AddIterations, AddExport,    AddAnalyze,
+        AddImport,     AddReplay,  AddWhatIf,     AddPlanners,   AddControl,   AddDoctor,
+        AddCompletion, AddVersion}) {
     add(app, context);
   }
   app->footer(kSeqpointHelp);  // last: commands would inherit it

@@ -30,6 +30,7 @@ void AddImport(CLI::App* app, Context* context);
 void AddReplay(CLI::App* app, Context* context);
 void AddWhatIf(CLI::App* app, Context* context);
 void AddPlanners(CLI::App* app, Context* context);  // place, partition
+void AddFleet(CLI::App* app, Context* context);
 void AddNodes(CLI::App* app, Context* context);
 void AddControl(CLI::App* app, Context* context);
 void AddDoctor(CLI::App* app, Context* context);

@@ -111,6 +111,17 @@ LAST       share of the collectives in which this rank came last
 VERDICT    even; slow: its own work takes longer than the other ranks' at equal lengths, by more
            than its noise; was slow; slow in turn: it and others, one after the other
 Needs NCCL 2.27 or later (or gloo, which tells less), and the program under `seqpoint run`.)";
+inline constexpr const char* kFleetHelp = R"(
+GPU TIME         of the iterations so far, on all ranks
+TO COME          of a run whose length is known
+SLOW RANKS       of the GPU time, lost by waiting for ranks that are slower than they were, or than
+                 others
+UNEQUAL LENGTHS  of the GPU time, lost because ranks have batches of other lengths
+WOULD SAVE       with --whatif, of the whole run, or of what is known of it
+Intervals are of 95 %. "-": not known; below the table is why.
+
+  seqpoint fleet --since 7d
+  seqpoint fleet --since 7d --whatif amp)";
 inline constexpr const char* kNodesHelp = R"(
 NODE       host of a seqpointd that was started with --hub
 SINCE      it is connected, or is not any more; empty: it was not since this hub was started

@@ -6,6 +6,7 @@
 #include "daemon/base/saturate.h"
 #include "daemon/jobs/figures.h"
 #include "daemon/jobs/job.h"
+#include "daemon/jobs/rank_losses.h"
 #include "daemon/jobs/process.h"
 #include "daemon/jobs/process_descriptions.h"
 
@@ -133,7 +134,12 @@ v1::Job Job::Describe(bool with_details, bool with_histogram) {
   job.set_process_count(static_cast<int32_t>(processes_.size()));
   const int64_t stopped_ns = StoppedNs(processes_);
   job.set_error(Error());
-  if (engines_.split()) job.set_ranks(DescribeRanks().summary());
+  job.set_working_ranks(static_cast<int32_t>(ranks_.working()));
+  if (engines_.split()) {
+    const v1::GetRanksReply ranks = DescribeRanks();
+    job.set_ranks(ranks.summary());
+    *job.mutable_rank_losses() = LossesOf(ranks, static_cast<int64_t>(totals.iterations));
+  }
   for (const auto& [id, process] : processes_) {
     if (process->alive()) job.set_live_processes(job.live_processes() + 1);
   }

@@ -115,27 +115,13 @@ void IterationTime::Forget() {
   first_.clear();
   model_.Forget();
   ordinary_ = {};
-  ordinary_terms_ = {};
 }
 
-void IterationTime::AddOrdinary(double time_ns, double expected_ns, const Lengths& longest) {
+void IterationTime::AddOrdinary(double time_ns, double expected_ns) {
   const double before_ns = ordinary_.stall_ns;
   ordinary_.Add(time_ns, expected_ns, noise_.deviation());
   const double stall = (ordinary_.stall_ns - before_ns) / expected_ns;
   if (stall > 0) stalls_.Add(stall);
-  const double of_lengths_ns = model_.Expect(longest);
-  if (!(of_lengths_ns > 0)) return;
-  const LengthTerms terms = TermsOf(longest);
-  for (size_t i = 0; i < terms.size(); ++i) {
-    ordinary_terms_[i] += expected_ns / of_lengths_ns * terms[i];
-  }
-}
-
-// Against what the model says now: it did not know these iterations yet when they came, and its
-// error is that of an episode's times, too.
-double IterationTime::OrdinaryRatio() const {
-  const double expected_ns = model_.Expect(ordinary_terms_);
-  return expected_ns > 0 ? ordinary_.time_ns / expected_ns : ordinary_.value();
 }
 
 // 0 where the fit is less sure than one time is: the lengths are unlike those it has learned from.
@@ -165,7 +151,7 @@ Range IterationTime::ShareOfTime(const EpisodeTime& episode, double without, dou
 Range IterationTime::Cost(const EpisodeTime& episode, double expected_error) const {
   if (!(episode.with_ns > 0)) return {};
   const double without =
-      OrdinaryRatio() / episode.ratio.value() * episode.without_ns / episode.with_ns;
+      ordinary_.value() / episode.ratio.value() * episode.without_ns / episode.with_ns;
   const double of_times = std::hypot(episode.ratio.Error(), ordinary_.Error(), kDrift);
   return ShareOfTime(episode, without, without * std::hypot(of_times, expected_error));
 }

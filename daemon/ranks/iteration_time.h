@@ -74,9 +74,8 @@ class IterationTime {
   void Learn(double time_ns, const Lengths& lengths);
   // A rank was slow in what was learned so far: it counts for little from now on.
   void Forget();
-  // The time of an iteration in which no rank and no link was slow, or under suspicion. The longest
-  // rank needs it for lengths that are expected to take `expected_ns`.
-  void AddOrdinary(double time_ns, double expected_ns, const Lengths& longest);
+  // The time of an iteration in which no rank and no link was slow, or under suspicion.
+  void AddOrdinary(double time_ns, double expected_ns);
 
   // 0: not known yet.
   double Expect(const Lengths& longest) const;
@@ -100,8 +99,8 @@ class IterationTime {
 
   template <typename Archive>
   void Visit(Archive& archive) {
-    archive(first_, model_, noise_, ordinary_, ordinary_terms_, longest_, mean_, iterations_,
-            known_, ranks_, losses_.count, losses_.sum, losses_.squares, stalls_.count, stalls_.sum,
+    archive(first_, model_, noise_, ordinary_, longest_, mean_, iterations_, known_, ranks_,
+            losses_.count, losses_.sum, losses_.squares, stalls_.count, stalls_.sum,
             stalls_.squares, ranks_that_count_.count, ranks_that_count_.sum,
             ranks_that_count_.squares);
   }
@@ -109,14 +108,12 @@ class IterationTime {
  private:
   static constexpr double kEqual = 0.001;  // share of the time
 
-  double OrdinaryRatio() const;
   Range ShareOfTime(const EpisodeTime& episode, double without, double error) const;
   double RanksThatCount(double longest_ns, const std::vector<Lengths>& ranks) const;
 
   std::vector<WorkSample> first_;  // until there are enough for the model
   WorkModel model_;
   TimeRatio ordinary_;                    // of iterations that the model learned
-  LengthTerms ordinary_terms_ = {};       // their sum
   NoiseEstimate noise_;                   // of time / expected time
   LengthTerms longest_ = {}, mean_ = {};  // sums: of the longest, and of the ranks' mean
   int64_t iterations_ = 0, known_ = 0;    // known_: those with lengths

@@ -190,7 +190,7 @@ void RankEvidence::LearnTime(const Iteration& iteration, bool slow, bool own_tel
     leverage_.Add(time, iteration.wait_ns / iteration.expected_ns);
   if (!iteration.lengths.empty()) time_.AddLengths(iteration.longest_lengths, iteration.lengths);
   if (!slow && iteration.expected_ns > 0)
-    time_.AddOrdinary(iteration.time_ns, iteration.expected_ns, iteration.longest_lengths);
+    time_.AddOrdinary(iteration.time_ns, iteration.expected_ns);
   pace_.Settle(slow);
   if (iteration.own && own_tells) time_.Learn(iteration.own->time_ns, iteration.own->lengths);
 }

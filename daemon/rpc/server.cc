@@ -151,6 +151,7 @@ class Service final : public v1::Profiler::Service {
     return Ask([&](const auto& complete) { return backend_->Name(complete); }, *request, reply); \
   }
   SEQPOINT_RPC_CALL(ListNodes)
+  SEQPOINT_RPC_CALL(GetFleet)
   SEQPOINT_RPC_CALL(GetJob)
   SEQPOINT_RPC_CALL(DeleteJob)
   SEQPOINT_RPC_CALL(UpdateJob)

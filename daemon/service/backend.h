@@ -34,6 +34,7 @@ class Backend {
 
   virtual absl::StatusOr<v1::PrepareJobReply> PrepareJob(const v1::PrepareJobRequest& request) = 0;
   virtual absl::StatusOr<v1::ListJobsReply> ListJobs(const v1::ListJobsRequest& request) = 0;
+  virtual absl::StatusOr<v1::GetFleetReply> GetFleet(const v1::GetFleetRequest& request) = 0;
   virtual absl::StatusOr<v1::GetJobReply> GetJob(const v1::GetJobRequest& request) = 0;
   // The name and the tags are checked.
   virtual absl::StatusOr<v1::DeleteJobReply> DeleteJob(const v1::DeleteJobRequest& request) = 0;

@@ -19,6 +19,7 @@
 #include "daemon/queries/compare.h"
 #include "daemon/queries/counters.h"
 #include "daemon/queries/export.h"
+#include "daemon/queries/fleet.h"
 #include "daemon/queries/iterations.h"
 #include "daemon/queries/kernels.h"
 #include "daemon/queries/log_analysis.h"
@@ -101,6 +102,21 @@ class ProfilerBackend : public Backend {
 
   absl::StatusOr<v1::ListJobsReply> ListJobs(const v1::ListJobsRequest& request) override {
     return List(parts_, request);
+  }
+
+  absl::StatusOr<v1::GetFleetReply> GetFleet(const v1::GetFleetRequest& request) override {
+    v1::ListJobsRequest jobs = request.jobs();
+    jobs.clear_page_token();
+    jobs.set_page_size(1000);
+    v1::GetFleetReply fleet;
+    do {
+      SEQPOINT_ASSIGN_OR_RETURN(const v1::ListJobsReply page, List(parts_, jobs));
+      for (const v1::Job& job : page.jobs()) {
+        if (!job.unused()) queries::AddToFleet(job, &fleet);
+      }
+      jobs.set_page_token(page.next_page_token());
+    } while (!jobs.page_token().empty());
+    return fleet;
   }
 
   absl::StatusOr<v1::GetJobReply> GetJob(const v1::GetJobRequest& request) override {

@@ -79,6 +79,7 @@ v1::Job FakeBackend::SampleJob() {
   job.set_state(v1::JOB_STATE_MARKING);
   job.set_start_ns(1'767'348'900'000'000'000);
   job.set_command("python3 train.py");
+  job.set_working_ranks(1);
   job.set_iterations(1'000);
   job.set_unique_lengths(73);
   job.set_iterations_duration_ns(static_cast<int64_t>(kIterationNs) * 1'000);
@@ -239,6 +240,22 @@ absl::StatusOr<v1::GetDaemonReply> FakeBackend::GetDaemon(const v1::GetDaemonReq
   reply.mutable_limits()->set_max_store_bytes(int64_t{1} << 30);
   reply.mutable_limits()->set_max_job_age_s(30 * 86'400);
   return reply;
+}
+
+absl::StatusOr<v1::GetFleetReply> FakeBackend::GetFleet(const v1::GetFleetRequest&) {
+  absl::MutexLock lock(&mutex_);
+  v1::GetFleetReply fleet;
+  for (const auto& [id, job] : jobs_) {
+    v1::FleetJob& row = *fleet.add_jobs();
+    row.set_job_id(job.id());
+    row.set_name(job.name());
+    row.set_run_id(job.run_id());
+    row.set_state(job.state());
+    row.set_start_ns(job.start_ns());
+    row.set_ranks(1);
+    row.set_message("its times are not those of a real clock");
+  }
+  return fleet;
 }
 
 absl::StatusOr<v1::ListNodesReply> FakeBackend::ListNodes(const v1::ListNodesRequest&) {

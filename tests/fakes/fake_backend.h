@@ -66,6 +66,7 @@ class FakeBackend : public service::Backend {
   absl::StatusOr<v1::GetKernelsReply> GetKernels(const v1::GetKernelsRequest& request) override;
   absl::StatusOr<v1::CompareReply> Compare(const v1::CompareRequest& request) override;
   absl::StatusOr<v1::GetRooflineReply> GetRoofline(const v1::GetRooflineRequest& request) override;
+  absl::StatusOr<v1::GetFleetReply> GetFleet(const v1::GetFleetRequest& request) override;
   absl::StatusOr<v1::ListNodesReply> ListNodes(const v1::ListNodesRequest& request) override;
   absl::StatusOr<v1::GetRanksReply> GetRanks(const v1::GetRanksRequest& request) override;
   absl::Status Export(const v1::ExportRequest& request,

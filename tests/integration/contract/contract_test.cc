@@ -87,6 +87,10 @@ const Exceptions& Neither() {
       {"GetSeqPointsReply.message", "the job is live, on one rank"},
       {"ImportedTrace.rank", "there is one file"},
       {"ImportedTrace.message", "the file is whole"},
+      {"FleetJob.gpu_ns", "the software GPU's time is virtual"},
+      {"FleetTimes.*", "likewise"},
+      {"FleetTotal.*", "likewise"},
+      {"GetFleetReply.total", "likewise"},
       {"HubConnection.*", "it has none"},
       {"ListNodesReply.nodes", "it is no hub"},
       {"Node.*", "likewise"},
@@ -96,6 +100,8 @@ const Exceptions& Neither() {
       {"Iteration.redone", "no checkpoint is loaded"},
       {"Iteration.rest_ns", "every iteration has an end"},
       {"Job.ranks", "the run has one rank"},
+      {"Job.rank_losses", "likewise"},
+      {"RankLosses.*", "likewise"},
       {"Job.time_only", "there is CUPTI"},
       {"LengthImbalance.*", "the run has one rank"},
       {"ListIterationsReply.message", "the store takes all"},
@@ -166,6 +172,7 @@ class Questions {
     v1::ListJobsRequest list;
     list.set_page_size(1);
     Ask<v1::ListJobsReply>(&Stub::ListJobs, list);
+    Ask<v1::GetFleetReply>(&Stub::GetFleet, v1::GetFleetRequest());
     Ask<v1::GetJobReply>(&Stub::GetJob, About<v1::GetJobRequest>());
     Ask<v1::GetSeqPointsReply>(&Stub::GetSeqPoints, About<v1::GetSeqPointsRequest>());
     for (const bool measured : {false, true}) {
