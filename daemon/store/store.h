@@ -1,4 +1,5 @@
-// Store: everything the daemon must still know after it was killed, in one SQLite file.
+// Store: everything the daemon must still know after it was killed, in one SQLite file or in a
+// PostgreSQL database.
 //
 //   auto store = Store::Open("/var/lib/seqpoint/seqpoint.db", {});
 //   WriteBatch batch;
@@ -7,17 +8,17 @@
 //   batch.cursors.push_back({.ring_id = id, .bytes = cursor});
 //   absl::Status status = (*store)->Write(batch);   // all of it or nothing
 //
-// A batch is plain data of the caller's; one that could not be written (disk full) is unchanged and
-// can be written later, with more added to it. Durable means: survives kill -9. Power loss may
-// cost the last second. Layout, versions and recovery: docs/formats/store.md.
+// A batch is plain data of the caller's; one that could not be written (disk full, no connection)
+// is unchanged and can be written later, with more added to it. Layouts, versions and recovery:
+// docs/formats/store.md, docs/formats/postgresql.md.
 //
 // Threading: thread-safe. Writes exclude each other. Reads see the last committed state; reads and
-// writes never wait for each other. Ownership: owns the file and holds a lock on it: a second Open
-// fails, also by another path.
+// writes never wait for each other. Ownership: one daemon has a store: a second Open fails.
 //
 // Errors: ResourceExhausted (disk full: free space, then write again), DataLoss (the file is
 // damaged), AlreadyExists (another daemon holds it), FailedPrecondition (a newer version wrote it),
-// PermissionDenied, Unavailable (I/O error). Every message names the file and the way out.
+// PermissionDenied, Unavailable (I/O error, no connection: write again later). Every message names
+// the store and the way out.
 #ifndef DAEMON_STORE_STORE_H_
 #define DAEMON_STORE_STORE_H_
 
@@ -139,7 +140,8 @@ struct MeasurementRow {
 };
 
 // Trace records of one iteration, in the order they came. There may be several segments for one
-// iteration. No key: segments are only added.
+// iteration. No key: segments are only added. Two segments of one process with the same records
+// may become one: records have times, and a batch may be written twice.
 struct TraceSegmentRow {
   int64_t job_id = 0;
   int32_t rank = 0;
@@ -180,7 +182,7 @@ struct StoreOptions {
 };
 
 struct PruneOptions {
-  int64_t max_bytes = 0;        // of the file; 0: no limit
+  int64_t max_bytes = 0;        // as Store::Bytes; 0: no limit
   int64_t ended_before_ns = 0;  // jobs that ended earlier go; 0: no limit by age
   std::vector<int64_t> keep;    // jobs that stay, ended or not, or not whole yet
 };
@@ -195,73 +197,75 @@ struct PruneResult {
 
 class Store {
  public:
-  // Makes the file and its directory (mode 0700) when there is none.
-  static absl::StatusOr<std::unique_ptr<Store>> Open(const std::string& path,
+  // `address` is the path of a SQLite file, which is made with its directory (mode 0700) when there
+  // is none, or postgresql://[USER@]HOST[:PORT]/DATABASE[?PARAMETERS] without a password.
+  static absl::StatusOr<std::unique_ptr<Store>> Open(const std::string& address,
                                                      const StoreOptions& options);
-  ~Store();
+  virtual ~Store() = default;
   Store(const Store&) = delete;
   Store& operator=(const Store&) = delete;
 
   // Never given twice, even after the job was pruned. From 1.
-  int64_t NewJobId();
-  int64_t NewProcessId();
+  virtual int64_t NewJobId() = 0;
+  virtual int64_t NewProcessId() = 0;
 
   // All of it or nothing. InvalidArgument when a row cannot be stored (a ring id that is not 16
   // bytes, records that are not a multiple of 64).
-  absl::Status Write(const WriteBatch& batch);
+  virtual absl::Status Write(const WriteBatch& batch) = 0;
 
   // For a job with more rows than one batch should have: they are written before its own row, which
   // then makes it visible. Until then the job is doomed: Prune removes its rows unless the job is
   // one of those that stay.
-  absl::Status BeginJob(int64_t job_id);
+  virtual absl::Status BeginJob(int64_t job_id) = 0;
 
-  absl::StatusOr<std::vector<JobRow>> ListJobs();                         // latest first
-  absl::StatusOr<std::vector<ProcessRow>> ListProcesses(int64_t job_id);  // by rank, incarnation
-  absl::StatusOr<std::vector<StateRow>> LoadStates(int64_t job_id);       // by part
+  virtual absl::StatusOr<std::vector<JobRow>> ListJobs() = 0;  // latest first
+  virtual absl::StatusOr<std::vector<ProcessRow>> ListProcesses(
+      int64_t job_id) = 0;  // by rank, incarnation
+  virtual absl::StatusOr<std::vector<StateRow>> LoadStates(int64_t job_id) = 0;  // by part
   // Nothing when the job has no such part.
-  absl::StatusOr<std::optional<StateRow>> LoadPart(int64_t job_id, std::string_view part);
+  virtual absl::StatusOr<std::optional<StateRow>> LoadPart(int64_t job_id,
+                                                           std::string_view part) = 0;
   // Finished iterations of each rank, over all incarnations. Reads every row's key.
-  absl::StatusOr<std::map<int32_t, int64_t>> CountIterations(int64_t job_id);
-  absl::StatusOr<std::optional<std::string>> LoadCursor(std::string_view ring_id);
-  absl::StatusOr<std::optional<ProcessRow>> FindProcess(std::string_view ring_id);  // latest
-  absl::StatusOr<std::vector<NameRow>> ReadNames(int64_t process_id);               // by name_id
-  absl::StatusOr<std::vector<ConfigRow>> ReadConfigs(int64_t job_id);               // by config_id
-  absl::StatusOr<std::vector<MeasurementRow>> ReadMeasurements(int64_t job_id);
+  virtual absl::StatusOr<std::map<int32_t, int64_t>> CountIterations(int64_t job_id) = 0;
+  virtual absl::StatusOr<std::optional<std::string>> LoadCursor(std::string_view ring_id) = 0;
+  virtual absl::StatusOr<std::optional<ProcessRow>> FindProcess(
+      std::string_view ring_id) = 0;                                               // latest
+  virtual absl::StatusOr<std::vector<NameRow>> ReadNames(int64_t process_id) = 0;  // by name_id
+  virtual absl::StatusOr<std::vector<ConfigRow>> ReadConfigs(int64_t job_id) = 0;  // by config_id
+  virtual absl::StatusOr<std::vector<MeasurementRow>> ReadMeasurements(int64_t job_id) = 0;
   // About `limit` iterations of a rank from `first_number` on, by number, then incarnation; all
   // incarnations of a number come together.
-  absl::StatusOr<std::vector<IterationRow>> ReadIterations(int64_t job_id, int32_t rank,
-                                                           int64_t first_number, int limit,
-                                                           bool measured_only = false);
+  virtual absl::StatusOr<std::vector<IterationRow>> ReadIterations(int64_t job_id, int32_t rank,
+                                                                   int64_t first_number, int limit,
+                                                                   bool measured_only = false) = 0;
   // Iterations that have trace records, as (rank, number), in order.
-  absl::StatusOr<std::vector<std::pair<int32_t, int64_t>>> ListTraces(int64_t job_id);
-  absl::StatusOr<std::vector<TraceSegmentRow>> ReadTrace(int64_t job_id, int32_t rank,
-                                                         int64_t number);
+  virtual absl::StatusOr<std::vector<std::pair<int32_t, int64_t>>> ListTraces(int64_t job_id) = 0;
+  virtual absl::StatusOr<std::vector<TraceSegmentRow>> ReadTrace(int64_t job_id, int32_t rank,
+                                                                 int64_t number) = 0;
 
   // 16 bytes that name this store among those of all nodes.
-  absl::StatusOr<std::string> NodeId();
+  virtual absl::StatusOr<std::string> NodeId() = 0;
   // The number of the last row that the outbox ever had; 0: it had none.
-  absl::StatusOr<int64_t> LastOutboxSequence();
+  virtual absl::StatusOr<int64_t> LastOutboxSequence() = 0;
   // The rows of the outbox behind `after`, by number, at most `limit`.
-  absl::StatusOr<std::vector<OutboxRow>> ReadOutbox(int64_t after, int limit);
+  virtual absl::StatusOr<std::vector<OutboxRow>> ReadOutbox(int64_t after, int limit) = 0;
 
   // Removes ended jobs beyond the age, then, oldest first, trace records and whole jobs until the
   // file is small enough. One call is short: it may stop in the middle of a job, which is already
   // invisible then. Call it again while `more`.
-  absl::StatusOr<PruneResult> Prune(const PruneOptions& options);
+  virtual absl::StatusOr<PruneResult> Prune(const PruneOptions& options) = 0;
   // Removes a job that has ended: nobody finds it any more, its many rows go with Prune.
-  absl::Status RemoveJob(int64_t job_id);
+  virtual absl::Status RemoveJob(int64_t job_id) = 0;
 
-  // The size of the database file, without its write-ahead log.
-  absl::StatusOr<int64_t> Bytes();
-  const std::string& path() const;
+  // The size of the SQLite file without its write-ahead log, or of the rows in PostgreSQL.
+  virtual absl::StatusOr<int64_t> Bytes() = 0;
+  virtual const std::string& path() const = 0;
   // The loss that Open found, for people: committed transactions that a damaged log no longer
   // gives. Empty: none.
-  const std::string& damage() const;
+  virtual const std::string& damage() const = 0;
 
- private:
-  class Impl;
-  explicit Store(std::unique_ptr<Impl> impl);
-  std::unique_ptr<Impl> impl_;
+ protected:
+  Store() = default;
 };
 
 }  // namespace seqpoint

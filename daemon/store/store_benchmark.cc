@@ -7,6 +7,9 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <optional>
+#include <stdexcept>
+#include <string_view>
 
 #include "benchmark/benchmark.h"
 #include "daemon/seqpoint/engine.h"
@@ -14,18 +17,33 @@
 #include "daemon/store/part_log.h"
 #include "daemon/store/store.h"
 #include "injection/abi/records.h"
+#include "tests/support/private_postgres.h"
 #include "tests/support/temp_folder.h"
 
 namespace seqpoint {
 namespace {
 
+// SEQPOINT_BENCHMARK_STORE=postgresql: on a server of its own.
 class TempStore {
  public:
+  TempStore() {
+    const char* backend = std::getenv("SEQPOINT_BENCHMARK_STORE");
+    std::string address = folder_.path() / "seqpoint.db";
+    if (backend != nullptr && std::string_view(backend) == "postgresql") {
+      server_.emplace();
+      if (!server_->Start() || !server_->CreateDatabase("benchmark")) {
+        throw std::runtime_error(server_->Log());
+      }
+      address = server_->AddressOf("benchmark");
+    }
+    store_ = *Store::Open(address, {});
+  }
   Store& operator*() { return *store_; }
 
  private:
   const TempFolder folder_;
-  const std::unique_ptr<Store> store_ = *Store::Open(folder_.path() / "seqpoint.db", {});
+  std::optional<PrivatePostgres> server_;
+  std::unique_ptr<Store> store_;
 };
 
 // What a training process of 40 kernels sends: names repeat, times grow.
@@ -93,8 +111,32 @@ void BM_Iterations(benchmark::State& state) {
   getrusage(RUSAGE_SELF, &usage);
   state.SetItemsProcessed(number);
   state.counters["longest_commit_ms"] = longest_s * 1e3;
+  state.counters["row_bytes"] =
+      static_cast<double>(*(*store).Bytes()) / static_cast<double>(number);
   state.counters["rss_max_mb"] = static_cast<double>(usage.ru_maxrss) / 1024;
 }
+// What a live rank writes: ten iterations a commit.
+void BM_FewIterations(benchmark::State& state) {
+  TempStore store;
+  int64_t number = 0;
+  for (auto _ : state) {
+    WriteBatch batch;
+    for (int i = 0; i < 10; ++i, ++number) {
+      batch.iterations.push_back({.job_id = 1,
+                                  .number = number,
+                                  .length_count = 1,
+                                  .length = {number % 97, 0},
+                                  .start_ns = number * 40'000'000,
+                                  .duration_ns = 40'000'000 + number % 1'000'000,
+                                  .level = 3});
+    }
+    if (absl::Status status = (*store).Write(batch); !status.ok()) {
+      state.SkipWithError(std::string(status.message()).c_str());
+    }
+  }
+  state.SetItemsProcessed(number);
+}
+BENCHMARK(BM_FewIterations)->Iterations(1'000)->UseRealTime();
 BENCHMARK(BM_Iterations)->Iterations(100)->Iterations(10'000)->UseRealTime();
 
 // What a live job writes ten times a second: its states and a cursor.

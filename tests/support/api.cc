@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include <algorithm>
 
 namespace seqpoint {
 
@@ -29,8 +30,10 @@ pid_t SpawnDaemon(const std::filesystem::path& folder, const std::vector<std::st
   std::vector<std::string> command = {"/usr/bin/env"};
   command.insert(command.end(), environment.begin(), environment.end());
   command.insert(command.end(),
-                 {(BinaryDirectory() / "seqpointd").string(), "--dir", (folder / "run").string(),
-                  "--store", (folder / "store.db").string()});
+                 {(BinaryDirectory() / "seqpointd").string(), "--dir", (folder / "run").string()});
+  if (std::find(options.begin(), options.end(), "--store") == options.end()) {
+    command.insert(command.end(), {"--store", (folder / "store.db").string()});
+  }
   command.insert(command.end(), options.begin(), options.end());
   return Spawn(command, folder / "daemon.log");
 }

@@ -1,23 +1,21 @@
-#include "daemon/store/store.h"
-
-#include <fcntl.h>
+// What every backend of the store must do: the same tests on a SQLite file and on a PostgreSQL
+// server of the test's own.
 #include <signal.h>
-#include <sqlite3.h>
-#include <string.h>
-#include <sys/resource.h>
-#include <sys/socket.h>
-#include <sys/stat.h>
-#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <filesystem>
-#include <fstream>
-#include <map>
+#include <atomic>
+#include <iostream>
+#include <memory>
 #include <random>
+#include <thread>
 
+#include "daemon/base/retry.h"
+#include "daemon/store/store.h"
+#include "daemon/store/stored_rows_test.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/support/private_postgres.h"
 #include "tests/support/temp_folder.h"
 
 namespace seqpoint {
@@ -26,111 +24,47 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-using ::testing::Not;
 
-// The default VFS with a disk that can be full. Tests run one per process, so globals do.
-bool g_disk_full = false;
-int (*g_real_write)(sqlite3_file*, const void*, int, sqlite3_int64) = nullptr;
+// The server learns of a killed daemon from its socket, which takes it a moment.
+constexpr absl::Duration kPatience = absl::Seconds(20);
 
-int WriteUnlessFull(sqlite3_file* file, const void* data, int size, sqlite3_int64 offset) {
-  return g_disk_full ? SQLITE_FULL : g_real_write(file, data, size, offset);
-}
-
-int OpenWithFullDisk(sqlite3_vfs* vfs, const char* name, sqlite3_file* file, int flags, int* out) {
-  auto* real = static_cast<sqlite3_vfs*>(vfs->pAppData);
-  int code = real->xOpen(real, name, file, flags, out);
-  if (code != SQLITE_OK || file->pMethods == nullptr) return code;
-  static std::map<const sqlite3_io_methods*, sqlite3_io_methods> patched;
-  auto [it, is_new] = patched.try_emplace(file->pMethods, *file->pMethods);
-  if (is_new) {
-    g_real_write = it->second.xWrite;
-    it->second.xWrite = WriteUnlessFull;
-  }
-  file->pMethods = &it->second;
-  return code;
-}
-
-void RegisterFullDiskVfs() {
-  static sqlite3_vfs vfs = *sqlite3_vfs_find(nullptr);
-  vfs.pAppData = sqlite3_vfs_find(nullptr);
-  vfs.zName = "full-disk";
-  vfs.pNext = nullptr;
-  vfs.xOpen = OpenWithFullDisk;
-  ASSERT_EQ(sqlite3_vfs_register(&vfs, 0), SQLITE_OK);
-}
-
-class StoreTest : public ::testing::Test {
+class StoreConformanceTest : public ::testing::TestWithParam<std::string> {
  protected:
-  StoreTest() { path_ = directory_ / "sub" / "seqpoint.db"; }
+  void SetUp() override {
+    if (GetParam() != "PostgreSQL") return;
+    const std::string missing = PrivatePostgres::Missing();
+    if (!missing.empty()) {
+      std::cout << "skipped: " << missing << "\n";
+      GTEST_SKIP() << missing;
+    }
+    // One server for all tests, a database for each.
+    static PrivatePostgres server;
+    static int databases = 0;
+    postgres_ = &server;
+    ASSERT_TRUE(server.Start()) << server.Log();
+    database_ = "test" + std::to_string(++databases);
+    ASSERT_TRUE(server.CreateDatabase(database_)) << server.Log();
+  }
 
-  std::unique_ptr<Store> OpenStore(const StoreOptions& options = {}) {
-    absl::StatusOr<std::unique_ptr<Store>> store = Store::Open(path_, options);
+  std::string address() const {
+    return postgres_ != nullptr ? postgres_->AddressOf(database_)
+                                : (folder_.path() / "seqpoint.db").string();
+  }
+  std::unique_ptr<Store> OpenStore() {
+    auto store = RetryWhileTaken(kPatience, [&] { return Store::Open(address(), {}); });
     EXPECT_TRUE(store.ok()) << store.status();
     return store.ok() ? *std::move(store) : nullptr;
   }
 
-  std::string OpenError(absl::StatusCode code, const StoreOptions& options = {}) {
-    absl::StatusOr<std::unique_ptr<Store>> store = Store::Open(path_, options);
-    EXPECT_EQ(store.status().code(), code) << store.status();
-    return std::string(store.status().message());
-  }
-
-  void Sql(const std::string& sql) {
-    sqlite3* connection = nullptr;
-    ASSERT_EQ(sqlite3_open(path_.c_str(), &connection), SQLITE_OK);
-    EXPECT_EQ(sqlite3_exec(connection, sql.c_str(), nullptr, nullptr, nullptr), SQLITE_OK)
-        << sqlite3_errmsg(connection);
-    sqlite3_close(connection);
-  }
-
   const TempFolder folder_;
-  const std::filesystem::path& directory_ = folder_.path();
-  std::filesystem::path path_;
+  PrivatePostgres* postgres_ = nullptr;
+  std::string database_;
 };
 
-std::string RingId(char c) { return std::string(16, c); }
+INSTANTIATE_TEST_SUITE_P(Backend, StoreConformanceTest, ::testing::Values("SQLite", "PostgreSQL"),
+                         [](const auto& info) { return info.param; });
 
-std::string Records(int count, int seed) {
-  std::mt19937 random(seed);
-  std::string records(static_cast<size_t>(count) * kTraceRecordBytes, '\0');
-  for (char& byte : records) byte = static_cast<char>(random());
-  return records;
-}
-
-JobRow Job(Store& store, const std::string& name, int64_t start_ns, int64_t end_ns) {
-  JobRow row;
-  row.job_id = store.NewJobId();
-  row.name = name;
-  row.run_id = "1";
-  row.start_ns = start_ns;
-  row.end_ns = end_ns;
-  return row;
-}
-
-// A job with everything that can belong to one.
-WriteBatch FullJob(Store& store, const std::string& name, int64_t end_ns, char ring, int iterations,
-                   int trace_records) {
-  WriteBatch batch;
-  batch.jobs = {Job(store, name, end_ns - 1, end_ns)};
-  int64_t job_id = batch.jobs[0].job_id;
-  int64_t process_id = store.NewProcessId();
-  batch.processes = {{.process_id = process_id, .job_id = job_id, .ring_id = RingId(ring)}};
-  batch.states = {{.job_id = job_id, .part = "engine", .version = 1, .bytes = "e"}};
-  batch.cursors = {{.ring_id = RingId(ring), .bytes = "c"}};
-  batch.names = {{.process_id = process_id, .name_id = 1, .text = "k"}};
-  for (int i = 0; i < iterations; ++i) batch.iterations.push_back({.job_id = job_id, .number = i});
-  batch.configs = {{.job_id = job_id, .config_id = 2, .name = "n", .metrics = {"m"}}};
-  batch.measurements = {{.job_id = job_id, .number = 3, .config_id = 2, .values = {1.5}}};
-  if (trace_records > 0) {
-    batch.trace_segments = {{.job_id = job_id,
-                             .number = 3,
-                             .process_id = process_id,
-                             .records = Records(trace_records, ring)}};
-  }
-  return batch;
-}
-
-TEST_F(StoreTest, KeepsEveryRowOverARestart) {
+TEST_P(StoreConformanceTest, KeepsEveryRowOverARestart) {
   WriteBatch batch;
   int64_t job_id = 0;
   int64_t process_id = 0;
@@ -251,7 +185,7 @@ TEST_F(StoreTest, KeepsEveryRowOverARestart) {
   EXPECT_EQ(trace[1].records, "");
 }
 
-TEST_F(StoreTest, ARowWithTheSameKeyReplaces) {
+TEST_P(StoreConformanceTest, ARowWithTheSameKeyReplaces) {
   std::unique_ptr<Store> store = OpenStore();
   WriteBatch batch;
   batch.jobs = {Job(*store, "a", 1, 0)};
@@ -280,7 +214,7 @@ TEST_F(StoreTest, ARowWithTheSameKeyReplaces) {
   EXPECT_THAT(*store->ReadIterations(job_id, 0, 2, 1), IsEmpty());
 }
 
-TEST_F(StoreTest, JobsExchangeTheirNames) {
+TEST_P(StoreConformanceTest, JobsExchangeTheirNames) {
   std::unique_ptr<Store> store = OpenStore();
   JobRow first = Job(*store, "a", 1, 0), second = Job(*store, "b", 2, 0);
   ASSERT_TRUE(store->Write({.jobs = {first, second}}).ok());
@@ -293,7 +227,7 @@ TEST_F(StoreTest, JobsExchangeTheirNames) {
   }
 }
 
-TEST_F(StoreTest, RefusesWhatItCannotStoreWhole) {
+TEST_P(StoreConformanceTest, RefusesWhatItCannotStoreWhole) {
   std::unique_ptr<Store> store = OpenStore();
   JobRow job = Job(*store, "a", 1, 0);
   ASSERT_TRUE(store->Write({.jobs = {job}}).ok());
@@ -310,7 +244,7 @@ TEST_F(StoreTest, RefusesWhatItCannotStoreWhole) {
       store->Write({.configs = {{.job_id = job.job_id, .metrics = {"a\nb"}}}})));
 }
 
-TEST_F(StoreTest, IdsAreNeverGivenTwice) {
+TEST_P(StoreConformanceTest, IdsAreNeverGivenTwice) {
   int64_t last = 0;
   {
     std::unique_ptr<Store> store = OpenStore();
@@ -325,7 +259,7 @@ TEST_F(StoreTest, IdsAreNeverGivenTwice) {
   EXPECT_GT(OpenStore()->NewJobId(), last);
 }
 
-TEST_F(StoreTest, KilledAtAnyMomentKeepsWholeBatchesOnly) {
+TEST_P(StoreConformanceTest, KilledAtAnyMomentKeepsWholeBatchesOnly) {
   // The child writes batches 0, 1, 2, ...: ten iterations, a state and a cursor in each, and
   // reports each commit. Whatever the moment of its death: the three agree, and nothing that was
   // reported is missing.
@@ -338,7 +272,7 @@ TEST_F(StoreTest, KilledAtAnyMomentKeepsWholeBatchesOnly) {
     pid_t child = fork();
     if (child == 0) {
       close(fds[0]);
-      std::unique_ptr<Store> store = *Store::Open(path_, {});
+      std::unique_ptr<Store> store = *Store::Open(address(), {});
       std::optional<std::string> cursor = *store->LoadCursor(RingId('r'));
       for (int64_t k = cursor.has_value() ? std::stoll(*cursor) + 1 : 0;; ++k) {
         WriteBatch batch;
@@ -375,101 +309,7 @@ TEST_F(StoreTest, KilledAtAnyMomentKeepsWholeBatchesOnly) {
   }
 }
 
-TEST_F(StoreTest, AFullDiskLosesNothingAndCanBeTriedAgain) {
-  RegisterFullDiskVfs();
-  std::unique_ptr<Store> store = OpenStore({.vfs = "full-disk"});
-  ASSERT_TRUE(store->Write(FullJob(*store, "before", 5, 'b', 3, 10)).ok());
-  WriteBatch batch = FullJob(*store, "during", 6, 'd', 50'000, 10'000);
-  int64_t job_id = batch.jobs[0].job_id;
-  g_disk_full = true;
-  for (int attempt = 0; attempt < 3; ++attempt) {
-    absl::Status status = store->Write(batch);
-    EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << status;
-    EXPECT_THAT(std::string(status.message()), HasSubstr(path_.string()));
-    EXPECT_THAT(std::string(status.message()), HasSubstr("free space"));
-    EXPECT_EQ(store->ListJobs()->size(), 1u);  // reading goes on
-    EXPECT_THAT(*store->ReadIterations(job_id, 0, 0, 10), IsEmpty());
-  }
-  g_disk_full = false;
-  ASSERT_TRUE(store->Write(batch).ok());
-  EXPECT_EQ(store->ReadIterations(job_id, 0, 0, 100'000)->size(), 50'000u);
-  EXPECT_EQ((*store->ReadTrace(job_id, 0, 3))[0].records, Records(10'000, 'd'));
-}
-
-TEST_F(StoreTest, AFileSizeLimitIsAFullDisk) {
-  signal(SIGXFSZ, SIG_IGN);  // as the daemon does
-  std::unique_ptr<Store> store = OpenStore();
-  WriteBatch batch = FullJob(*store, "large", 6, 'd', 50'000, 10'000);
-  rlimit limit;
-  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &limit), 0);
-  const rlimit small = {.rlim_cur = 500'000, .rlim_max = limit.rlim_max};
-  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &small), 0);
-  absl::Status status = store->Write(batch);
-  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << status;
-  EXPECT_THAT(std::string(status.message()), HasSubstr("ulimit -f"));
-  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &limit), 0);
-  ASSERT_TRUE(store->Write(batch).ok());
-  EXPECT_EQ(store->ReadIterations(batch.jobs[0].job_id, 0, 0, 100'000)->size(), 50'000u);
-}
-
-TEST_F(StoreTest, DamageIsNamedAndMovedAsideOnlyWhenAsked) {
-  ASSERT_TRUE(OpenStore()->Write({.states = {{.job_id = 1, .part = "p", .bytes = "old"}}}).ok());
-  {
-    std::fstream file(path_, std::ios::in | std::ios::out | std::ios::binary);
-    file.seekp(4096);
-    file << std::string(8192, 'x');
-  }
-  std::string message = OpenError(absl::StatusCode::kDataLoss);
-  EXPECT_THAT(message, HasSubstr(path_.string()));
-  EXPECT_THAT(message, HasSubstr("--move-corrupt-store-aside"));
-  EXPECT_THAT(message, Not(HasSubstr("\n")));
-  EXPECT_FALSE(std::filesystem::exists(path_.string() + ".corrupt-1"));
-  std::unique_ptr<Store> store = OpenStore({.move_corrupt_aside = true});
-  EXPECT_THAT(*store->LoadStates(1), IsEmpty());
-  EXPECT_TRUE(std::filesystem::exists(path_.string() + ".corrupt-1"));
-  EXPECT_TRUE(store->Write({.states = {{.job_id = 1, .part = "p", .bytes = "new"}}}).ok());
-}
-
-TEST_F(StoreTest, NotADatabaseIsDamage) {
-  std::filesystem::create_directories(path_.parent_path());
-  std::ofstream(path_) << "These are notes of a person, and no database at all. "
-                       << std::string(4096, '.');
-  EXPECT_THAT(OpenError(absl::StatusCode::kDataLoss), HasSubstr("not a database"));
-}
-
-TEST_F(StoreTest, AnotherProgramsDatabaseIsLeftAlone) {
-  std::filesystem::create_directories(path_.parent_path());
-  Sql("CREATE TABLE photos (id INTEGER)");
-  std::string message =
-      OpenError(absl::StatusCode::kFailedPrecondition, {.move_corrupt_aside = true});
-  EXPECT_THAT(message, HasSubstr("another program"));
-}
-
-TEST_F(StoreTest, ANewerSchemaIsRefusedWithBothVersions) {
-  OpenStore();
-  Sql("PRAGMA user_version=99");
-  std::string message =
-      OpenError(absl::StatusCode::kFailedPrecondition, {.move_corrupt_aside = true});
-  EXPECT_THAT(message, HasSubstr("version 99"));
-  EXPECT_THAT(message, HasSubstr("knows 2"));
-}
-
-TEST_F(StoreTest, AFileOfVersion1IsBroughtForwardAndKeepsItsRows) {
-  ASSERT_TRUE(OpenStore()->Write({.jobs = {{.job_id = 1, .name = "old", .run_id = "1"}}}).ok());
-  // As the first version made it.
-  Sql("DROP TABLE node; DROP TABLE outbox; PRAGMA user_version=1");
-  std::string node_id;
-  for (int start = 0; start < 2; ++start) {
-    std::unique_ptr<Store> store = OpenStore();
-    ASSERT_EQ(store->ListJobs()->size(), 1u);
-    EXPECT_EQ((*store->ListJobs())[0].name, "old");
-    if (start == 0) node_id = *store->NodeId();
-    EXPECT_EQ(node_id.size(), 16u);
-    EXPECT_EQ(*store->NodeId(), node_id);
-  }
-}
-
-TEST_F(StoreTest, TheOutboxKeepsWhatIsNotAcknowledged) {
+TEST_P(StoreConformanceTest, TheOutboxKeepsWhatIsNotAcknowledged) {
   const auto numbers = [](Store& store, int64_t after, int limit) {
     std::vector<int64_t> all;
     const auto rows = store.ReadOutbox(after, limit);
@@ -494,83 +334,7 @@ TEST_F(StoreTest, TheOutboxKeepsWhatIsNotAcknowledged) {
   EXPECT_EQ(*store->LastOutboxSequence(), 5);  // no number is given twice
 }
 
-TEST_F(StoreTest, ASecondDaemonIsKeptOut) {
-  std::unique_ptr<Store> store = OpenStore();
-  std::string message = OpenError(absl::StatusCode::kAlreadyExists);
-  EXPECT_THAT(message, HasSubstr("in use by process " + std::to_string(getpid())));
-  // Where it answers.
-  const int listening = socket(AF_UNIX, SOCK_STREAM, 0);
-  sockaddr_un address = {.sun_family = AF_UNIX, .sun_path = {}};
-  const std::string socket_path = directory_ / "api.sock";
-  socket_path.copy(address.sun_path, sizeof(address.sun_path) - 1);
-  ASSERT_EQ(bind(listening, reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
-  EXPECT_THAT(OpenError(absl::StatusCode::kAlreadyExists),
-              HasSubstr("set SEQPOINT_DIR=" + directory_.string() + ","));
-  close(listening);
-  store.reset();
-  OpenStore();
-}
-
-TEST_F(StoreTest, ASecondDaemonIsKeptOutByAnyNameOfTheFile) {
-  const std::filesystem::path real = path_;
-  const std::filesystem::path elsewhere = directory_ / "elsewhere";
-  std::filesystem::create_directory(elsewhere);
-  std::unique_ptr<Store> store = OpenStore();
-  std::filesystem::create_symlink(real, elsewhere / "symbolic.db");
-  std::filesystem::create_hard_link(real, elsewhere / "hard.db");
-  for (const char* name : {"symbolic.db", "hard.db"}) {
-    path_ = elsewhere / name;
-    std::string message = OpenError(absl::StatusCode::kAlreadyExists);
-    EXPECT_THAT(message, HasSubstr("in use by process " + std::to_string(getpid()))) << name;
-  }
-  store.reset();
-
-  // The one that opens it by the link works on the same file, and keeps the others out, too.
-  path_ = elsewhere / "symbolic.db";
-  store = OpenStore();
-  ASSERT_TRUE(store->Write({.states = {{.job_id = 1, .part = "p", .bytes = "x"}}}).ok());
-  EXPECT_FALSE(std::filesystem::exists(path_.string() + "-wal"));
-  path_ = real;
-  OpenError(absl::StatusCode::kAlreadyExists);
-  store.reset();
-  EXPECT_EQ(OpenStore()->LoadStates(1)->size(), 1u);
-}
-
-TEST_F(StoreTest, ADamagedFileThatWasMovedAsideIsLockedNoMoreButTheNewOneIs) {
-  std::filesystem::create_directories(path_.parent_path());
-  std::ofstream(path_) << std::string(8192, '.');
-  std::unique_ptr<Store> store = OpenStore({.move_corrupt_aside = true});
-  OpenError(absl::StatusCode::kAlreadyExists, {.move_corrupt_aside = true});
-  EXPECT_FALSE(std::filesystem::exists(path_.string() + ".corrupt-2"));
-  path_ += ".corrupt-1";
-  OpenError(absl::StatusCode::kDataLoss);
-}
-
-TEST_F(StoreTest, WhatIsNoRegularFileIsRefusedAndLeftAlone) {
-  const std::filesystem::path folder = directory_ / "folder", fifo = directory_ / "fifo";
-  std::filesystem::create_directory(folder);
-  ASSERT_EQ(mkfifo(fifo.c_str(), 0600), 0);
-  for (const std::filesystem::path& path : {folder, fifo, std::filesystem::path("/dev/null")}) {
-    path_ = path;
-    EXPECT_THAT(OpenError(absl::StatusCode::kFailedPrecondition, {.move_corrupt_aside = true}),
-                HasSubstr(path.string() + " is not a regular file"));
-  }
-  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(directory_), {}), 2);
-}
-
-TEST_F(StoreTest, OnlyItsOwnerCanReadTheFile) {
-  std::unique_ptr<Store> store = OpenStore();
-  ASSERT_TRUE(store->Write({.states = {{.job_id = 1, .part = "p"}}}).ok());
-  for (const auto& entry : std::filesystem::directory_iterator(path_.parent_path())) {
-    EXPECT_EQ(entry.status().permissions() & std::filesystem::perms(077),
-              std::filesystem::perms::none)
-        << entry.path();
-  }
-  EXPECT_EQ(std::filesystem::status(path_.parent_path()).permissions(),
-            std::filesystem::perms::owner_all);
-}
-
-TEST_F(StoreTest, PruneByAgeRemovesAllOfAJobAndNothingElse) {
+TEST_P(StoreConformanceTest, PruneByAgeRemovesAllOfAJobAndNothingElse) {
   std::unique_ptr<Store> store = OpenStore();
   WriteBatch old_job = FullJob(*store, "old", 100, 'o', 60'000, 1'000);
   WriteBatch new_job = FullJob(*store, "new", 300, 'n', 10, 10);
@@ -605,7 +369,7 @@ TEST_F(StoreTest, PruneByAgeRemovesAllOfAJobAndNothingElse) {
   }
 }
 
-TEST_F(StoreTest, PruneBySizeTakesTracesFirstThenOldJobsNeverLiveOnes) {
+TEST_P(StoreConformanceTest, PruneBySizeTakesTracesFirstThenOldJobsNeverLiveOnes) {
   std::unique_ptr<Store> store = OpenStore();
   WriteBatch old_job = FullJob(*store, "old", 100, 'o', 10'000, 20'000);
   WriteBatch new_job = FullJob(*store, "new", 300, 'n', 10'000, 20'000);
@@ -638,7 +402,7 @@ TEST_F(StoreTest, PruneBySizeTakesTracesFirstThenOldJobsNeverLiveOnes) {
   EXPECT_EQ(store->ReadTrace(live_job.jobs[0].job_id, 0, 3)->size(), 1u);
 }
 
-TEST_F(StoreTest, PruneKeepsWhatItIsToldTo) {
+TEST_P(StoreConformanceTest, PruneKeepsWhatItIsToldTo) {
   std::unique_ptr<Store> store = OpenStore();
   WriteBatch reopened = FullJob(*store, "reopened", 100, 'r', 100, 100);
   WriteBatch other = FullJob(*store, "other", 200, 'o', 100, 100);
@@ -657,7 +421,7 @@ TEST_F(StoreTest, PruneKeepsWhatItIsToldTo) {
   EXPECT_NE(*store->LoadCursor(RingId('r')), std::nullopt);
 }
 
-TEST_F(StoreTest, AJobWhoseRowsComeFirstIsThereOnceItIsWhole) {
+TEST_P(StoreConformanceTest, AJobWhoseRowsComeFirstIsThereOnceItIsWhole) {
   WriteBatch rows, job;
   int64_t whole = 0, half = 0;
   {
@@ -685,7 +449,7 @@ TEST_F(StoreTest, AJobWhoseRowsComeFirstIsThereOnceItIsWhole) {
   EXPECT_EQ(store->ReadIterations(whole, 0, 0, 1'000)->size(), 100u);
 }
 
-TEST_F(StoreTest, APartOfAJobAndTheIterationsOfEachRank) {
+TEST_P(StoreConformanceTest, APartOfAJobAndTheIterationsOfEachRank) {
   auto store = OpenStore();
   WriteBatch batch;
   for (const int64_t job : {1, 2}) {
@@ -706,6 +470,135 @@ TEST_F(StoreTest, APartOfAJobAndTheIterationsOfEachRank) {
   EXPECT_FALSE(store->LoadPart(2, "summaries")->has_value());
   EXPECT_THAT(*store->CountIterations(2), ElementsAre(std::pair(0, 2), std::pair(5, 1)));
   EXPECT_THAT(*store->CountIterations(1), IsEmpty());
+}
+
+TEST_P(StoreConformanceTest, ASecondDaemonIsKeptOut) {
+  std::unique_ptr<Store> store = OpenStore();
+  EXPECT_TRUE(absl::IsAlreadyExists(Store::Open(address(), {}).status()));
+  store.reset();
+  EXPECT_NE(OpenStore(), nullptr);
+}
+
+TEST_P(StoreConformanceTest, IterationsOfManyPagesAreReadOnceInOrder) {
+  std::unique_ptr<Store> store = OpenStore();
+  WriteBatch batch;
+  for (int64_t number = -1'500; number < 3'500; number += 7) {
+    batch.iterations.push_back({.job_id = 1, .rank = 2, .number = number, .duration_ns = number});
+    if (number % 11 == 0) {
+      batch.iterations.push_back({.job_id = 1,
+                                  .rank = 2,
+                                  .number = number,
+                                  .incarnation = 1,
+                                  .config_id = 5,
+                                  .boundary_ns = INT64_MIN});
+    }
+  }
+  ASSERT_TRUE(store->Write(batch).ok());
+  std::vector<IterationRow> read;
+  for (int64_t next = -2'000;;) {
+    const auto page = store->ReadIterations(1, 2, next, 90);
+    ASSERT_TRUE(page.ok()) << page.status();
+    if (page->empty()) break;
+    read.insert(read.end(), page->begin(), page->end());
+    next = page->back().number + 1;
+  }
+  ASSERT_EQ(read.size(), batch.iterations.size());
+  int measured = 0;
+  for (size_t i = 0; i < read.size(); ++i) {
+    EXPECT_EQ(read[i].number, batch.iterations[i].number);
+    EXPECT_EQ(read[i].incarnation, batch.iterations[i].incarnation);
+    EXPECT_EQ(read[i].duration_ns, batch.iterations[i].duration_ns);
+    EXPECT_EQ(read[i].boundary_ns, batch.iterations[i].boundary_ns);
+    measured += read[i].config_id == 5 ? 1 : 0;
+  }
+  EXPECT_EQ(store->ReadIterations(1, 2, -2'000, 10'000, true)->size(),
+            static_cast<size_t>(measured));
+}
+
+class PostgresStoreTest : public StoreConformanceTest {};
+INSTANTIATE_TEST_SUITE_P(Faults, PostgresStoreTest, ::testing::Values("PostgreSQL"),
+                         [](const auto& info) { return info.param; });
+
+// A committer writes again and again what it could not write, with more added to it. The server is
+// killed at any moment and started again.
+TEST_P(PostgresStoreTest, AServerThatIsKilledUnderLoadLosesNothingAndHasNothingTwice) {
+  constexpr int kPerBatch = 10, kKills = 4;
+  std::unique_ptr<Store> store = OpenStore();
+  std::atomic<bool> stop = false;
+  int64_t number = 0, batches = 0, failures = 0;
+  std::thread committer([&] {
+    WriteBatch batch;
+    while (!stop || !batch.Empty()) {
+      if (!stop && batch.iterations.size() < 1'000) {
+        for (int i = 0; i < kPerBatch; ++i, ++number) {
+          batch.iterations.push_back(
+              {.job_id = 1, .number = number, .duration_ns = 1'000 + number});
+        }
+        batch.trace_segments.push_back(
+            {.job_id = 1, .number = batches, .records = Records(5, static_cast<int>(batches))});
+        batch.cursors = {{.ring_id = RingId('r'), .bytes = std::to_string(batches++)}};
+      }
+      const absl::Status status = store->Write(batch);
+      if (status.ok()) {
+        batch = {};
+        continue;
+      }
+      ++failures;
+      EXPECT_TRUE(absl::IsUnavailable(status) || absl::IsAlreadyExists(status)) << status;
+      EXPECT_THAT(std::string(status.message()), HasSubstr(address()));
+      usleep(20'000);
+    }
+  });
+  std::mt19937 random(3);
+  for (int kill = 0; kill < kKills; ++kill) {
+    usleep(100'000 + random() % 200'000);
+    postgres_->Kill();
+    EXPECT_TRUE(postgres_->Start()) << postgres_->Log();
+  }
+  usleep(100'000);
+  stop = true;
+  committer.join();
+  EXPECT_GT(failures, 0);
+  store.reset();
+  store = OpenStore();
+  EXPECT_EQ(*store->LoadCursor(RingId('r')), std::to_string(batches - 1));
+  const std::vector<IterationRow> rows = *store->ReadIterations(1, 0, 0, 10'000'000);
+  ASSERT_EQ(static_cast<int64_t>(rows.size()), number);
+  for (int64_t i = 0; i < number; ++i) {
+    ASSERT_EQ(rows[i].number, i);
+    ASSERT_EQ(rows[i].duration_ns, 1'000 + i);
+  }
+  for (int64_t i = 0; i < batches; ++i) {
+    const auto trace = store->ReadTrace(1, 0, i);
+    ASSERT_EQ(trace->size(), 1u) << i;
+    ASSERT_EQ((*trace)[0].records, Records(5, static_cast<int>(i)));
+  }
+}
+
+TEST_P(PostgresStoreTest, ABatchThatIsWrittenAgainIsThereOnce) {
+  std::unique_ptr<Store> store = OpenStore();
+  const WriteBatch batch = FullJob(*store, "a", 10, 'a', 1'500, 20);
+  for (int time = 0; time < 2; ++time) ASSERT_TRUE(store->Write(batch).ok());
+  const int64_t job_id = batch.jobs[0].job_id;
+  EXPECT_EQ(store->ReadTrace(job_id, 0, 3)->size(), 1u);
+  EXPECT_EQ((*store->CountIterations(job_id))[0], 1'500);
+}
+
+TEST_P(PostgresStoreTest, APasswordInTheAddressIsRefusedAndNotRepeated) {
+  for (const char* wrong :
+       {"postgresql://me:hunter2@localhost/db", "postgresql://localhost/db?password=hunter2",
+        "postgresql://me:hunter2@[::1/db"}) {
+    const absl::Status status = Store::Open(wrong, {}).status();
+    EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
+    EXPECT_EQ(std::string(status.message()).find("hunter2"), std::string::npos) << status;
+  }
+}
+
+TEST_P(PostgresStoreTest, NoServerIsUnavailableWithTheAddress) {
+  postgres_->Kill();
+  const absl::Status status = Store::Open(address(), {}).status();
+  EXPECT_TRUE(absl::IsUnavailable(status)) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr(address()));
 }
 
 }  // namespace

@@ -4,8 +4,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "daemon/base/status_macros.h"
+#include "daemon/store/sqlite_store.h"
 #include "daemon/store/store.h"
-#include "daemon/store/store_impl.h"
 
 namespace seqpoint {
 namespace {
@@ -16,7 +16,7 @@ constexpr int kPrunePages = 4'096;
 
 }  // namespace
 
-absl::Status Store::Impl::DoomJob(int64_t job_id) {
+absl::Status SqliteStore::Impl::DoomJob(int64_t job_id) {
   // The rows that name the job go at once, so that nobody finds half of it; the many rows follow
   // piece by piece. A process' ring can never come back: its cursor goes too.
   return writer_->Exec(absl::StrCat(
@@ -27,7 +27,7 @@ absl::Status Store::Impl::DoomJob(int64_t job_id) {
       "DELETE FROM config WHERE job_id=", job_id));
 }
 
-absl::Status Store::Impl::RemoveDoomed(int64_t job_id, int64_t* rows_left) {
+absl::Status SqliteStore::Impl::RemoveDoomed(int64_t job_id, int64_t* rows_left) {
   // `?1` is the job, `?2` how many rows may go. A process goes after its names.
   static constexpr const char* kSteps[] = {
       "DELETE FROM trace_segment WHERE segment_id IN "
@@ -52,13 +52,13 @@ absl::Status Store::Impl::RemoveDoomed(int64_t job_id, int64_t* rows_left) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<int64_t> Store::Impl::UsedBytes() {
+absl::StatusOr<int64_t> SqliteStore::Impl::UsedBytes() {
   return writer_->Int(
       "SELECT (page_count - freelist_count) * page_size "
       "FROM pragma_page_count, pragma_freelist_count, pragma_page_size");
 }
 
-absl::Status Store::Impl::PruneRows(const PruneOptions& options, PruneResult* result) {
+absl::Status SqliteStore::Impl::PruneRows(const PruneOptions& options, PruneResult* result) {
   const std::string keep = absl::StrJoin(options.keep, ",");
   // An ended job, oldest first; `condition` narrows. Job id 0: there is none.
   const auto oldest_ended = [&](const std::string& condition) {
@@ -107,7 +107,7 @@ absl::Status Store::Impl::PruneRows(const PruneOptions& options, PruneResult* re
   return absl::OkStatus();
 }
 
-absl::StatusOr<PruneResult> Store::Prune(const PruneOptions& options) {
+absl::StatusOr<PruneResult> SqliteStore::Prune(const PruneOptions& options) {
   absl::MutexLock guard(&impl_->writer_mutex_);
   Database& database = *impl_->writer_;
   PruneResult result;
@@ -122,7 +122,7 @@ absl::StatusOr<PruneResult> Store::Prune(const PruneOptions& options) {
   return result;
 }
 
-absl::Status Store::RemoveJob(int64_t job_id) {
+absl::Status SqliteStore::RemoveJob(int64_t job_id) {
   absl::MutexLock guard(&impl_->writer_mutex_);
   return impl_->Transact([&] { return impl_->DoomJob(job_id); });
 }

@@ -1,9 +1,13 @@
-// The parts of a Store that its files share: the connections, the statements that write, and how a
-// query is run. Each kind of row has a file that writes and reads it.
+// SqliteStore: a Store in one SQLite file. Layout, versions and recovery: docs/formats/store.md.
+// Each kind of row has a file that writes and reads it.
 //
-// Threading: writes hold writer_mutex_, queries reader_mutex_. Ownership: see Store.
-#ifndef DAEMON_STORE_STORE_IMPL_H_
-#define DAEMON_STORE_STORE_IMPL_H_
+// Durable means: survives kill -9. Power loss may cost the last second.
+//
+// Threading: as Store; reads and writes never wait for each other. Writes hold writer_mutex_,
+// queries reader_mutex_. Ownership: owns the file and holds a lock on it: a second Open fails, also
+// by another path.
+#ifndef DAEMON_STORE_SQLITE_STORE_H_
+#define DAEMON_STORE_SQLITE_STORE_H_
 
 #include <zstd.h>
 
@@ -25,9 +29,49 @@
 
 namespace seqpoint {
 
-inline constexpr int64_t kMaxSegmentBytes = 256 << 20;
+class SqliteStore final : public Store {
+ public:
+  // Makes the file and its directory (mode 0700) when there is none.
+  static absl::StatusOr<std::unique_ptr<Store>> Open(const std::string& path,
+                                                     const StoreOptions& options);
+  ~SqliteStore() override;
 
-class Store::Impl {
+  int64_t NewJobId() override;
+  int64_t NewProcessId() override;
+  absl::Status Write(const WriteBatch& batch) override;
+  absl::Status BeginJob(int64_t job_id) override;
+  absl::StatusOr<std::vector<JobRow>> ListJobs() override;
+  absl::StatusOr<std::vector<ProcessRow>> ListProcesses(int64_t job_id) override;
+  absl::StatusOr<std::vector<StateRow>> LoadStates(int64_t job_id) override;
+  absl::StatusOr<std::optional<StateRow>> LoadPart(int64_t job_id, std::string_view part) override;
+  absl::StatusOr<std::map<int32_t, int64_t>> CountIterations(int64_t job_id) override;
+  absl::StatusOr<std::optional<std::string>> LoadCursor(std::string_view ring_id) override;
+  absl::StatusOr<std::optional<ProcessRow>> FindProcess(std::string_view ring_id) override;
+  absl::StatusOr<std::vector<NameRow>> ReadNames(int64_t process_id) override;
+  absl::StatusOr<std::vector<ConfigRow>> ReadConfigs(int64_t job_id) override;
+  absl::StatusOr<std::vector<MeasurementRow>> ReadMeasurements(int64_t job_id) override;
+  absl::StatusOr<std::vector<IterationRow>> ReadIterations(int64_t job_id, int32_t rank,
+                                                           int64_t first_number, int limit,
+                                                           bool measured_only) override;
+  absl::StatusOr<std::vector<std::pair<int32_t, int64_t>>> ListTraces(int64_t job_id) override;
+  absl::StatusOr<std::vector<TraceSegmentRow>> ReadTrace(int64_t job_id, int32_t rank,
+                                                         int64_t number) override;
+  absl::StatusOr<std::string> NodeId() override;
+  absl::StatusOr<int64_t> LastOutboxSequence() override;
+  absl::StatusOr<std::vector<OutboxRow>> ReadOutbox(int64_t after, int limit) override;
+  absl::StatusOr<PruneResult> Prune(const PruneOptions& options) override;
+  absl::Status RemoveJob(int64_t job_id) override;
+  absl::StatusOr<int64_t> Bytes() override;
+  const std::string& path() const override;
+  const std::string& damage() const override;
+
+ private:
+  class Impl;
+  explicit SqliteStore(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+class SqliteStore::Impl {
  public:
   Impl(FileLock lock, std::unique_ptr<Database> writer, std::unique_ptr<Database> reader);
   ~Impl();
@@ -99,4 +143,4 @@ class Store::Impl {
 
 }  // namespace seqpoint
 
-#endif  // DAEMON_STORE_STORE_IMPL_H_
+#endif  // DAEMON_STORE_SQLITE_STORE_H_

@@ -7,23 +7,15 @@
 
 #include "absl/strings/str_cat.h"
 #include "daemon/base/status_macros.h"
-#include "daemon/store/store.h"
-#include "daemon/store/store_impl.h"
+#include "daemon/store/rows.h"
+#include "daemon/store/sqlite_store.h"
 
 namespace seqpoint {
-namespace {
-
-// Faster than level 1 by an eighth, larger by a seventh: the trace path must keep up with 5 M
-// records per second.
-constexpr int kZstdLevel = -1;
-
-}  // namespace
-
-absl::Status Store::Impl::PutTraceRows(const WriteBatch& batch) {
+absl::Status SqliteStore::Impl::PutTraceRows(const WriteBatch& batch) {
   for (const TraceSegmentRow& row : batch.trace_segments) {
     compressed_.resize(ZSTD_compressBound(row.records.size()));
     const size_t size = ZSTD_compressCCtx(zstd_, compressed_.data(), compressed_.size(),
-                                          row.records.data(), row.records.size(), kZstdLevel);
+                                          row.records.data(), row.records.size(), kTraceZstdLevel);
     if (ZSTD_isError(size)) {
       return absl::InternalError(absl::StrCat("cannot compress the trace of iteration ", row.number,
                                               ": ", ZSTD_getErrorName(size)));
@@ -35,15 +27,15 @@ absl::Status Store::Impl::PutTraceRows(const WriteBatch& batch) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::vector<std::pair<int32_t, int64_t>>> Store::ListTraces(int64_t job_id) {
+absl::StatusOr<std::vector<std::pair<int32_t, int64_t>>> SqliteStore::ListTraces(int64_t job_id) {
   using Trace = std::pair<int32_t, int64_t>;
   return impl_->ReadAll<Trace>(
       "SELECT DISTINCT rank, number FROM trace_segment WHERE job_id=? ORDER BY rank, number",
       [](Statement& s, Trace& trace) { s.Read(&trace.first, &trace.second); }, job_id);
 }
 
-absl::StatusOr<std::vector<TraceSegmentRow>> Store::ReadTrace(int64_t job_id, int32_t rank,
-                                                              int64_t number) {
+absl::StatusOr<std::vector<TraceSegmentRow>> SqliteStore::ReadTrace(int64_t job_id, int32_t rank,
+                                                                    int64_t number) {
   absl::Status damage;
   auto rows = impl_->ReadAll<TraceSegmentRow>(
       "SELECT job_id, rank, number, process_id, record_count, zstd_bytes FROM trace_segment "

@@ -5,8 +5,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "daemon/base/status_macros.h"
+#include "daemon/store/sqlite_store.h"
 #include "daemon/store/store.h"
-#include "daemon/store/store_impl.h"
 
 namespace seqpoint {
 namespace {
@@ -28,7 +28,7 @@ void ReadState(Statement& s, StateRow& row) {
 
 }  // namespace
 
-absl::Status Store::Impl::PutJobRows(const WriteBatch& batch) {
+absl::Status SqliteStore::Impl::PutJobRows(const WriteBatch& batch) {
   for (const JobRow& row : batch.jobs) {
     SEQPOINT_RETURN_IF_ERROR(free_name_.RunWith(row.job_id, row.name, row.run_id));
   }
@@ -59,7 +59,7 @@ absl::Status Store::Impl::PutJobRows(const WriteBatch& batch) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::vector<JobRow>> Store::ListJobs() {
+absl::StatusOr<std::vector<JobRow>> SqliteStore::ListJobs() {
   return impl_->ReadAll<JobRow>(
       "SELECT job_id, name, run_id, host, command, state, start_ns, end_ns FROM job "
       "ORDER BY start_ns DESC, job_id DESC",
@@ -69,13 +69,13 @@ absl::StatusOr<std::vector<JobRow>> Store::ListJobs() {
       });
 }
 
-absl::StatusOr<std::vector<ProcessRow>> Store::ListProcesses(int64_t job_id) {
+absl::StatusOr<std::vector<ProcessRow>> SqliteStore::ListProcesses(int64_t job_id) {
   return impl_->ReadAll<ProcessRow>(
       absl::StrCat(kProcessColumns, "WHERE job_id=? ORDER BY rank, incarnation, process_id"),
       ReadProcess, job_id);
 }
 
-absl::StatusOr<std::optional<ProcessRow>> Store::FindProcess(std::string_view ring_id) {
+absl::StatusOr<std::optional<ProcessRow>> SqliteStore::FindProcess(std::string_view ring_id) {
   return impl_->ReadFirst<ProcessRow>(
       absl::StrCat(kProcessColumns,
                    "WHERE ring_id=? AND job_id IN (SELECT job_id FROM job) "
@@ -83,23 +83,24 @@ absl::StatusOr<std::optional<ProcessRow>> Store::FindProcess(std::string_view ri
       ReadProcess, Blob{ring_id});
 }
 
-absl::StatusOr<std::vector<StateRow>> Store::LoadStates(int64_t job_id) {
+absl::StatusOr<std::vector<StateRow>> SqliteStore::LoadStates(int64_t job_id) {
   return impl_->ReadAll<StateRow>(absl::StrCat(kStateColumns, "WHERE job_id=? ORDER BY part"),
                                   ReadState, job_id);
 }
 
-absl::StatusOr<std::optional<StateRow>> Store::LoadPart(int64_t job_id, std::string_view part) {
+absl::StatusOr<std::optional<StateRow>> SqliteStore::LoadPart(int64_t job_id,
+                                                              std::string_view part) {
   return impl_->ReadFirst<StateRow>(absl::StrCat(kStateColumns, "WHERE job_id=? AND part=?"),
                                     ReadState, job_id, part);
 }
 
-absl::StatusOr<std::optional<std::string>> Store::LoadCursor(std::string_view ring_id) {
+absl::StatusOr<std::optional<std::string>> SqliteStore::LoadCursor(std::string_view ring_id) {
   return impl_->ReadFirst<std::string>(
       "SELECT bytes FROM ring_cursor WHERE ring_id=?",
       [](Statement& s, std::string& bytes) { bytes = s.Text(); }, Blob{ring_id});
 }
 
-absl::StatusOr<std::vector<NameRow>> Store::ReadNames(int64_t process_id) {
+absl::StatusOr<std::vector<NameRow>> SqliteStore::ReadNames(int64_t process_id) {
   return impl_->ReadAll<NameRow>(
       "SELECT process_id, name_id, name_hash, text FROM name WHERE process_id=? ORDER BY name_id",
       [](Statement& s, NameRow& row) {

@@ -8,8 +8,8 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "daemon/base/status_macros.h"
+#include "daemon/store/sqlite_store.h"
 #include "daemon/store/store.h"
-#include "daemon/store/store_impl.h"
 
 namespace seqpoint {
 namespace {
@@ -20,7 +20,7 @@ Blob AsBlob(const std::vector<double>& values) {
 
 }  // namespace
 
-absl::Status Store::Impl::PutIterationRows(const WriteBatch& batch) {
+absl::Status SqliteStore::Impl::PutIterationRows(const WriteBatch& batch) {
   for (const IterationRow& row : batch.iterations) {
     SEQPOINT_RETURN_IF_ERROR(put_iteration_.RunWith(
         row.job_id, row.rank, row.number, row.incarnation, row.length_count, row.length[0],
@@ -39,9 +39,10 @@ absl::Status Store::Impl::PutIterationRows(const WriteBatch& batch) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::vector<IterationRow>> Store::ReadIterations(int64_t job_id, int32_t rank,
-                                                                int64_t first_number, int limit,
-                                                                bool measured_only) {
+absl::StatusOr<std::vector<IterationRow>> SqliteStore::ReadIterations(int64_t job_id, int32_t rank,
+                                                                      int64_t first_number,
+                                                                      int limit,
+                                                                      bool measured_only) {
   // The inner query finds the number at which the page ends.
   const char* filter = measured_only ? " AND config_id > 0" : "";
   std::string sql = absl::StrCat(
@@ -64,7 +65,7 @@ absl::StatusOr<std::vector<IterationRow>> Store::ReadIterations(int64_t job_id, 
       job_id, rank, first_number, limit);
 }
 
-absl::StatusOr<std::map<int32_t, int64_t>> Store::CountIterations(int64_t job_id) {
+absl::StatusOr<std::map<int32_t, int64_t>> SqliteStore::CountIterations(int64_t job_id) {
   using RankCount = std::pair<int32_t, int64_t>;
   SEQPOINT_ASSIGN_OR_RETURN(
       const auto counts,
@@ -74,7 +75,7 @@ absl::StatusOr<std::map<int32_t, int64_t>> Store::CountIterations(int64_t job_id
   return std::map<int32_t, int64_t>(counts.begin(), counts.end());
 }
 
-absl::StatusOr<std::vector<ConfigRow>> Store::ReadConfigs(int64_t job_id) {
+absl::StatusOr<std::vector<ConfigRow>> SqliteStore::ReadConfigs(int64_t job_id) {
   return impl_->ReadAll<ConfigRow>(
       "SELECT job_id, config_id, name, metrics FROM config WHERE job_id=? ORDER BY config_id",
       [](Statement& s, ConfigRow& row) {
@@ -85,7 +86,7 @@ absl::StatusOr<std::vector<ConfigRow>> Store::ReadConfigs(int64_t job_id) {
       job_id);
 }
 
-absl::StatusOr<std::vector<MeasurementRow>> Store::ReadMeasurements(int64_t job_id) {
+absl::StatusOr<std::vector<MeasurementRow>> SqliteStore::ReadMeasurements(int64_t job_id) {
   return impl_->ReadAll<MeasurementRow>(
       "SELECT job_id, rank, number, incarnation, config_id, complete, value_bytes "
       "FROM measurement WHERE job_id=? ORDER BY rank, number, incarnation, config_id",

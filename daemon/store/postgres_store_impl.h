@@ -1,0 +1,95 @@
+// The parts of a PostgresStore that its files share.
+//
+// Threading: writes hold writer_mutex_, queries reader_mutex_. Ownership: see PostgresStore.
+#ifndef DAEMON_STORE_POSTGRES_STORE_IMPL_H_
+#define DAEMON_STORE_POSTGRES_STORE_IMPL_H_
+
+#include <cstdint>
+#include <optional>
+#include <pqxx/pqxx>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "daemon/base/status_macros.h"
+#include "daemon/store/postgres.h"
+#include "daemon/store/postgres_store.h"
+
+namespace seqpoint {
+
+class PostgresStore::Impl {
+ public:
+  Impl(const std::string& address, const std::string& parameters);
+
+  // Runs `body` in a transaction on the writing connection.
+  absl::Status Transact(absl::FunctionRef<absl::Status(pqxx::work&)> body)
+      ABSL_LOCKS_EXCLUDED(writer_mutex_);
+
+  // The rows of a query, each read by `read`.
+  template <typename Row, typename Read>
+  absl::StatusOr<std::vector<Row>> ReadAll(std::string_view sql, const Read& read)
+      ABSL_LOCKS_EXCLUDED(reader_mutex_) {
+    absl::MutexLock guard(&reader_mutex_);
+    std::vector<Row> rows;
+    SEQPOINT_RETURN_IF_ERROR(reader_.RunTwice([&](pqxx::connection& connection) {
+      rows.clear();
+      pqxx::nontransaction transaction(connection);
+      for (const pqxx::row& from : transaction.exec(std::string(sql))) {
+        read(from, rows.emplace_back());
+      }
+      return absl::OkStatus();
+    }));
+    return rows;
+  }
+  // The first one, of a query that has one at most.
+  template <typename Row, typename Read>
+  absl::StatusOr<std::optional<Row>> ReadFirst(std::string_view sql, const Read& read) {
+    SEQPOINT_ASSIGN_OR_RETURN(auto rows, ReadAll<Row>(sql, read));
+    return rows.empty() ? std::nullopt : std::optional<Row>(std::move(rows.front()));
+  }
+
+  // Ids of a sequence, of which each call of the server gives many.
+  struct Ids {
+    const char* const sequence;
+    const int64_t at_once;
+    int64_t next = 0;
+    int64_t end = 0;
+  };
+  absl::Status Reserve(Ids& ids) ABSL_EXCLUSIVE_LOCKS_REQUIRED(ids_mutex_);
+  int64_t NewId(Ids& ids) ABSL_LOCKS_EXCLUDED(ids_mutex_);
+
+  absl::Mutex writer_mutex_;
+  Postgres writer_;
+  absl::Mutex reader_mutex_;
+  Postgres reader_;
+  std::string owner_;  // 16 bytes, of this Open
+  bool owns_ = false;  // the database says that it is ours
+  absl::Mutex ids_mutex_;
+  Ids job_ids_ = {"seqpoint.job_ids", 1'000};
+  Ids process_ids_ = {"seqpoint.process_ids", 1'000'000};
+  const std::string no_damage_;
+
+ private:
+  // Takes the lock; makes the tables, or looks whose they are.
+  absl::Status OnConnect(pqxx::connection& connection);
+};
+
+// The rows of a batch for each table.
+absl::Status PutRows(const WriteBatch& batch, pqxx::work& transaction);
+// Of rows, without indexes and rows that were replaced.
+inline constexpr const char* kUsedBytes =
+    "SELECT coalesce(sum(bytes), 0)::bigint FROM ("
+    "SELECT sum(octet_length(bytes) + 64) AS bytes FROM seqpoint.iteration_block UNION ALL "
+    "SELECT sum(octet_length(zstd_bytes) + 64) FROM seqpoint.trace_segment UNION ALL "
+    "SELECT sum(octet_length(value_bytes) + 64) FROM seqpoint.measurement UNION ALL "
+    "SELECT sum(octet_length(bytes) + 64) FROM seqpoint.state UNION ALL "
+    "SELECT sum(octet_length(bytes) + 64) FROM seqpoint.outbox UNION ALL "
+    "SELECT sum(octet_length(text) + 64) FROM seqpoint.name UNION ALL "
+    "SELECT sum(octet_length(text) + 128) FROM seqpoint.process) AS tables";
+
+}  // namespace seqpoint
+
+#endif  // DAEMON_STORE_POSTGRES_STORE_IMPL_H_

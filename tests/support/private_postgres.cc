@@ -1,0 +1,104 @@
+#include "tests/support/private_postgres.h"
+
+#include <fcntl.h>
+#include <grp.h>
+#include <pwd.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "absl/strings/str_cat.h"
+
+namespace seqpoint {
+namespace {
+
+constexpr const char* kPrograms = "/usr/lib/postgresql/15/bin/";
+
+const passwd* ServerUser() {
+  if (geteuid() != 0) return nullptr;
+  const passwd* user = getpwnam("postgres");
+  return user != nullptr ? user : getpwnam("nobody");
+}
+
+bool Succeeds(pid_t child) {
+  int status = 0;
+  return waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0;
+}
+
+}  // namespace
+
+std::string PrivatePostgres::Missing() {
+  if (access(absl::StrCat(kPrograms, "initdb").c_str(), X_OK) == 0) return "";
+  return "PostgreSQL 15 is not installed (apt-get install postgresql-15)";
+}
+
+PrivatePostgres::PrivatePostgres() {
+  if (const passwd* user = ServerUser()) {
+    if (chown(folder_.path().c_str(), user->pw_uid, user->pw_gid) != 0) return;
+  }
+  Succeeds(Spawn({"initdb", "--no-sync", "--auth=trust", "--username=seqpoint", "--encoding=UTF8",
+                  "--locale=C", "-D", (folder_.path() / "data").string()}));
+}
+
+pid_t PrivatePostgres::Spawn(const std::vector<std::string>& command) const {
+  const passwd* user = ServerUser();
+  std::vector<std::string> words = command;
+  words[0] = absl::StrCat(kPrograms, words[0]);
+  std::vector<char*> arguments;
+  for (std::string& word : words) arguments.push_back(word.data());
+  arguments.push_back(nullptr);
+  const pid_t child = fork();
+  if (child != 0) return child;
+  if (user != nullptr &&
+      (setgroups(0, nullptr) != 0 || setgid(user->pw_gid) != 0 || setuid(user->pw_uid) != 0)) {
+    _exit(1);
+  }
+  if (chdir(folder_.path().c_str()) != 0) _exit(1);
+  const int log = open("log", O_WRONLY | O_CREAT | O_APPEND, 0600);
+  dup2(log, 1);
+  dup2(log, 2);
+  execv(arguments[0], arguments.data());
+  _exit(1);
+}
+
+bool PrivatePostgres::Start() {
+  constexpr int kTries = 300;
+  for (int i = 0; i < kTries; ++i) {
+    // It does not start while processes of a killed one are there.
+    if (server_ == 0 || waitpid(server_, nullptr, WNOHANG) == server_) {
+      server_ = Spawn({"postgres", "-D", (folder_.path() / "data").string(), "-k",
+                       folder_.path().string(), "-c", "listen_addresses=", "-c", "fsync=off"});
+    }
+    usleep(50'000);
+    if (Succeeds(Spawn({"pg_isready", "-q", "-h", folder_.path().string()}))) return true;
+  }
+  return false;
+}
+
+bool PrivatePostgres::CreateDatabase(const std::string& name) {
+  return Succeeds(Spawn({"createdb", "-h", folder_.path().string(), "-U", "seqpoint", "--", name}));
+}
+
+std::string PrivatePostgres::AddressOf(const std::string& database) const {
+  return absl::StrCat("postgresql://seqpoint@/", database, "?host=", folder_.path().string());
+}
+
+void PrivatePostgres::Kill() {
+  if (server_ == 0) return;
+  kill(server_, SIGKILL);
+  waitpid(server_, nullptr, 0);
+  server_ = 0;
+}
+
+std::string PrivatePostgres::Log() const {
+  std::ifstream file(folder_.path() / "log");
+  std::ostringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+}  // namespace seqpoint
