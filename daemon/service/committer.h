@@ -65,6 +65,11 @@ class Committer {
   // Why the store cannot be written now; empty when it can.
   const std::string& error() const ABSL_SHARED_LOCKS_REQUIRED(registry_.mutex()) { return error_; }
 
+  // Since the last batch that the store took; an empty one counts.
+  absl::Duration since_last_commit() const ABSL_SHARED_LOCKS_REQUIRED(registry_.mutex()) {
+    return absl::Nanoseconds(clock_.MonotonicNs() - last_commit_ns_);
+  }
+
   // False: everything that is known now was not in the store within `timeout`.
   bool AwaitNext(absl::Duration timeout) ABSL_EXCLUSIVE_LOCKS_REQUIRED(registry_.mutex());
   // Waits until everything that is known of the job is in the store. Unavailable when it was not

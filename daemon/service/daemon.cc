@@ -58,6 +58,11 @@ std::optional<HubParts> Daemon::hub() const {
   return HubParts{nodes_.get(), node_traces_.get()};
 }
 
+Daemon::StoreState Daemon::store_state() const {
+  absl::MutexLock lock(&registry_.mutex());
+  return {.since_last_commit = committer_.since_last_commit(), .error = committer_.error()};
+}
+
 v1::GetDaemonReply Daemon::Describe() const {
   v1::GetDaemonReply reply;
   reply.set_version(SEQPOINT_VERSION);
@@ -71,8 +76,9 @@ v1::GetDaemonReply Daemon::Describe() const {
   reply.set_live_processes(static_cast<int32_t>(connections_.count()));
   if (outbox_ != nullptr) *reply.mutable_hub() = outbox_->DescribeHub();
   v1::Limits& limits = *reply.mutable_limits();
-  limits.set_max_store_bytes(options_.retention.max_store_bytes);
-  limits.set_max_job_age_s(options_.retention.max_job_age_s);
+  const RetentionOptions retention = retention_.options();
+  limits.set_max_store_bytes(retention.max_store_bytes);
+  limits.set_max_job_age_s(retention.max_job_age_s);
   limits.set_max_ring_bytes(static_cast<int32_t>(abi::kMaxRingBytes));
   return reply;
 }

@@ -55,6 +55,15 @@ class Daemon {
   // A private daemon has had no process for long enough. It does not know of requests.
   bool idle() const { return loop_.idle(); }
 
+  // The ingest thread's; a large one means that it is stuck. Takes no lock.
+  absl::Duration since_last_turn() const { return loop_.since_last_turn(); }
+  struct StoreState {
+    absl::Duration since_last_commit;
+    std::string error;  // why it cannot be written now; empty when it can
+  };
+  StoreState store_state() const;
+  void SetRetention(const RetentionOptions& options) { retention_.SetOptions(options); }
+
   Backend& backend() { return *backend_; }
   Outbox* outbox() { return outbox_.get(); }     // null without a hub
   NodeReports* nodes() { return nodes_.get(); }  // null where this is no hub

@@ -53,6 +53,7 @@ absl::Status IngestLoop::Start() {
                                   options_.directory, {.max_processes = options_.max_processes},
                                   &connections_);
                             }));
+  last_turn_ns_ = parts_.clock.MonotonicNs();
   thread_ = std::thread([this] { Run(); });
   return absl::OkStatus();
 }
@@ -68,6 +69,7 @@ void IngestLoop::Run() {
   int wait_ms = kIdlePollMs;
   while (true) {
     const bool stopping = stop_;
+    last_turn_ns_.store(parts_.clock.MonotonicNs(), std::memory_order_relaxed);
     connections_.BeforeWatch();
     server_->RunOnce(stopping ? 0 : wait_ms);
     const absl::Duration now = Now();

@@ -3,10 +3,9 @@
 //   poll rings -> advance jobs -> stage control blocks -> commit, at most 100 ms apart
 //                                                      -> publish control blocks
 //
-// Threading: Start() and Stop() from one thread; idle() from any. Everything else runs on the
-// loop's own thread.
-// Ownership: owns the socket and the thread. Keeps references to the parts of the daemon and a
-// pointer to the connections.
+// Threading: Start() and Stop() from one thread; idle() and since_last_turn() from any. Everything
+// else runs on the loop's own thread. Ownership: owns the socket and the thread. Keeps references
+// to the parts of the daemon and a pointer to the connections.
 #ifndef DAEMON_SERVICE_INGEST_LOOP_H_
 #define DAEMON_SERVICE_INGEST_LOOP_H_
 
@@ -55,6 +54,10 @@ class IngestLoop {
 
   // A private daemon has had no process for long enough.
   bool idle() const { return idle_.load(std::memory_order_relaxed); }
+  // The loop turns a hundred times a second; one that is stuck does not. Takes no lock.
+  absl::Duration since_last_turn() const {
+    return Now() - absl::Nanoseconds(last_turn_ns_.load(std::memory_order_relaxed));
+  }
 
  private:
   bool is_private() const { return options_.end_when_idle > absl::ZeroDuration(); }
@@ -77,6 +80,7 @@ class IngestLoop {
 
   std::atomic<bool> stop_ = false;
   std::atomic<bool> idle_ = false;
+  std::atomic<int64_t> last_turn_ns_ = 0;  // of the monotonic clock
   std::thread thread_;
 };
 

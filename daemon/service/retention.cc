@@ -23,11 +23,11 @@ void Retention::AwaitPruned() {
 }
 
 void Retention::Prune() {
-  PruneOptions options{.max_bytes = options_.max_store_bytes};
-  if (options_.max_job_age_s > 0) {
+  const RetentionOptions limits = this->options();
+  PruneOptions options{.max_bytes = limits.max_store_bytes};
+  if (limits.max_job_age_s > 0) {
     const int64_t most_s = clock_.WallNs() / kSecondNs;
-    options.ended_before_ns =
-        clock_.WallNs() - std::min(options_.max_job_age_s, most_s) * kSecondNs;
+    options.ended_before_ns = clock_.WallNs() - std::min(limits.max_job_age_s, most_s) * kSecondNs;
   }
   {
     absl::MutexLock lock(&registry_.mutex());

@@ -1,7 +1,8 @@
 // Retention: which jobs end although no process says so, and which ended ones leave the store.
 //
-// Threading: Prune() belongs to the ingest thread; the others say which lock they need.
-// Ownership: keeps pointers to the store, the registry, the committer and the clock.
+// Threading: SetOptions() and options() from any thread; Prune() belongs to the ingest thread; the
+// others say which lock they need. Ownership: keeps pointers to the store, the registry, the
+// committer and the clock.
 #ifndef DAEMON_SERVICE_RETENTION_H_
 #define DAEMON_SERVICE_RETENTION_H_
 
@@ -31,6 +32,16 @@ class Retention {
         clock_(*clock),
         start_ns_(clock->MonotonicNs()) {}
 
+  // From the next Prune() on.
+  void SetOptions(const RetentionOptions& options) ABSL_LOCKS_EXCLUDED(registry_.mutex()) {
+    absl::MutexLock lock(&registry_.mutex());
+    options_ = options;
+  }
+  RetentionOptions options() const ABSL_LOCKS_EXCLUDED(registry_.mutex()) {
+    absl::MutexLock lock(&registry_.mutex());
+    return options_;
+  }
+
   // Removes the oldest ended jobs beyond the limits. Right after a commit.
   void Prune() ABSL_LOCKS_EXCLUDED(registry_.mutex());
   // No ended job may be opened again while this is true.
@@ -44,7 +55,7 @@ class Retention {
   void EndForgotten() ABSL_EXCLUSIVE_LOCKS_REQUIRED(registry_.mutex());
 
  private:
-  const RetentionOptions options_;
+  RetentionOptions options_ ABSL_GUARDED_BY(registry_.mutex());
   Store& store_;
   JobRegistry& registry_;
   const Committer& committer_;

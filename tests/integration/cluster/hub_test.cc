@@ -7,14 +7,17 @@
 #include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <iostream>
 #include <iterator>
 #include <map>
 #include <optional>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "tests/support/api.h"
+#include "tests/support/private_postgres.h"
 #include "tests/support/temp_folder.h"
 
 namespace seqpoint {
@@ -28,7 +31,8 @@ constexpr int kRanks = 4, kRanksOfNode = 2;
 
 class HubTest : public testing::Test {
  protected:
-  HubTest() {
+  // `hub_store`: of another backend than SQLite.
+  explicit HubTest(std::string hub_store = "") : hub_store_(std::move(hub_store)) {
     for (const char* name : {"hub", "node0", "node1"}) {
       std::filesystem::create_directories(folder_.path() / name);
     }
@@ -42,7 +46,11 @@ class HubTest : public testing::Test {
   }
 
   std::filesystem::path Folder(const std::string& name) const { return folder_.path() / name; }
-  void StartHub() { hub_ = SpawnDaemon(Folder("hub"), {}, {"--accept-nodes"}); }
+  void StartHub() {
+    std::vector<std::string> options = {"--accept-nodes"};
+    if (!hub_store_.empty()) options.insert(options.end(), {"--store", hub_store_});
+    hub_ = SpawnDaemon(Folder("hub"), {}, options);
+  }
   void StartNode(int node) {
     const std::string socket = (Folder("hub") / "run/api.sock").string();
     const std::filesystem::path folder = Folder("node" + std::to_string(node));
@@ -130,6 +138,7 @@ class HubTest : public testing::Test {
     }
   }
 
+  const std::string hub_store_;
   TempFolder folder_;
   pid_t hub_ = 0;
   pid_t nodes_[2] = {};
@@ -223,6 +232,51 @@ TEST_F(HubTest, KilledDaemonsLoseNothingAndCountNothingTwice) {
   ASSERT_TRUE(job);
   EXPECT_EQ(job->iterations(), kIterations) << job->DebugString();
   ExpectSameIterations("killed");
+}
+
+// The server of a hub's store, before the hub.
+struct HubServer {
+  HubServer() {
+    if (!PrivatePostgres::Missing().empty()) return;
+    server.emplace();
+    if (server->Start() && server->CreateDatabase("hub")) address = server->AddressOf("hub");
+  }
+  std::optional<PrivatePostgres> server;
+  std::string address;
+};
+
+class HubOnPostgresTest : public HubServer, public HubTest {
+ protected:
+  HubOnPostgresTest() : HubTest(address) {}
+  void SetUp() override {
+    if (const std::string missing = PrivatePostgres::Missing(); !missing.empty()) {
+      std::cout << "skipped: " << missing << "\n";
+      GTEST_SKIP() << missing;
+    }
+    ASSERT_NE(address, "") << server->Log();
+  }
+};
+
+TEST_F(HubOnPostgresTest, AKilledHubAndAKilledServerLoseNothingAndCountNothingTwice) {
+  constexpr int kIterations = 4000;
+  const pid_t first = Launch(0, "stored", kIterations), second = Launch(1, "stored", kIterations);
+  const auto pause = [] { std::this_thread::sleep_for(std::chrono::milliseconds(700)); };
+  for (int round = 0; round < 2; ++round) {
+    pause();
+    KillAndWait(&hub_, SIGKILL);
+    pause();
+    StartHub();
+    pause();
+    server->Kill();
+    pause();
+    ASSERT_TRUE(server->Start()) << server->Log();
+  }
+  ASSERT_EQ(WaitFor(first), 0);
+  ASSERT_EQ(WaitFor(second), 0);
+  const auto job = AwaitEnd("stored");
+  ASSERT_TRUE(job);
+  EXPECT_EQ(job->iterations(), kIterations) << job->DebugString();
+  ExpectSameIterations("stored");
 }
 
 }  // namespace

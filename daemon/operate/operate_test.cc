@@ -1,0 +1,53 @@
+// Logs as JSON, and what systemd is told.
+#include <gtest/gtest.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "daemon/operate/log_format.h"
+#include "daemon/operate/notify.h"
+#include "spdlog/details/log_msg.h"
+#include "tests/support/temp_folder.h"
+
+namespace seqpoint::operate {
+namespace {
+
+TEST(LogFormatTest, AnObjectALine) {
+  spdlog::memory_buf_t out;
+  const spdlog::log_clock::time_point time{std::chrono::milliseconds(1'767'225'600'123)};
+  const spdlog::details::log_msg message(time, {}, "", spdlog::level::warn, "job \"a\"\nended");
+  JsonLogFormatter().format(message, out);
+  EXPECT_EQ(std::string(out.data(), out.size()),
+            "{\"time\":\"2026-01-01T00:00:00.123Z\",\"level\":\"warning\","
+            "\"message\":\"job \\\"a\\\"\\u000aended\"}\n");
+}
+
+TEST(NotifierTest, SendsToTheSocketThatSystemdNames) {
+  const TempFolder folder;
+  const std::string path = (folder.path() / "notify").string();
+  const int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  sockaddr_un address = {.sun_family = AF_UNIX};
+  strncpy(address.sun_path, path.c_str(), sizeof address.sun_path - 1);
+  ASSERT_EQ(bind(fd, reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
+  setenv("NOTIFY_SOCKET", path.c_str(), 1);
+  setenv("WATCHDOG_USEC", "30000000", 1);
+  setenv("WATCHDOG_PID", absl::StrCat(getpid()).c_str(), 1);
+  const Notifier notifier;
+  EXPECT_EQ(notifier.watchdog(), absl::Seconds(30));
+  notifier.Send("READY=1");
+  char bytes[64];
+  EXPECT_EQ(std::string(bytes, recv(fd, bytes, sizeof bytes, 0)), "READY=1");
+  close(fd);
+
+  setenv("WATCHDOG_PID", "1", 1);  // another process's
+  EXPECT_EQ(Notifier().watchdog(), absl::ZeroDuration());
+  unsetenv("NOTIFY_SOCKET");
+  EXPECT_FALSE(Notifier().on());
+}
+
+}  // namespace
+}  // namespace seqpoint::operate

@@ -1,0 +1,299 @@
+#include "daemon/settings/settings.h"
+
+#include <pwd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <memory>
+#include <set>
+#include <utility>
+
+#include "CLI/CLI.hpp"
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
+#include "absl/strings/strip.h"
+#include "daemon/base/json_string.h"
+#include "daemon/settings/config_file.h"
+
+namespace seqpoint::settings {
+namespace {
+
+constexpr int64_t kMost = 1'000'000'000'000'000'000;
+
+std::string Environment(const std::string& name) {
+  const char* value = std::getenv(name.c_str());
+  return value == nullptr ? "" : value;
+}
+
+// Where the sockets are: $SEQPOINT_DIR, else $XDG_RUNTIME_DIR/seqpoint, else /run/seqpoint.
+std::string DefaultDirectory() {
+  if (const std::string own = Environment("SEQPOINT_DIR"); !own.empty()) return own;
+  if (const std::string runtime = Environment("XDG_RUNTIME_DIR"); !runtime.empty()) {
+    return runtime + "/seqpoint";
+  }
+  return "/run/seqpoint";
+}
+
+std::string DefaultStore() {
+  if (const std::string state = Environment("XDG_STATE_HOME"); !state.empty()) {
+    return state + "/seqpoint/seqpoint.db";
+  }
+  std::string home = Environment("HOME");
+  // Services and containers often leave it out: then what the system says of this user.
+  if (const passwd* user = home.empty() ? getpwuid(getuid()) : nullptr) home = user->pw_dir;
+  if (!home.empty()) return home + "/.local/state/seqpoint/seqpoint.db";
+  return "/var/lib/seqpoint/seqpoint.db";
+}
+
+CLI::Validator WholeNumber(int64_t most) {
+  return CLI::Validator(
+      [most](std::string& text) {
+        int64_t value = 0;
+        if (!absl::SimpleAtoi(text, &value) || value < 0 || value > most) {
+          return absl::StrCat("\"", text.substr(0, 60), "\" is not a whole number from 0 to ",
+                              most);
+        }
+        text = absl::StrCat(value);  // CLI11 would read 010 as 8
+        return std::string();
+      },
+      /*validator_desc=*/"");
+}
+
+CLI::Validator OneOf(std::vector<std::string> words) {
+  return CLI::Validator(
+      [words = std::move(words)](std::string& text) {
+        for (const std::string& word : words) {
+          if (text == word) return std::string();
+        }
+        return absl::StrCat("\"", text.substr(0, 60), "\" is not one of ",
+                            absl::StrJoin(words, ", "));
+      },
+      /*validator_desc=*/"");
+}
+
+// What reads the file for CLI11. A key whose variable is set is left out: the variable goes first.
+class ConfigReader final : public CLI::ConfigTOML {
+ public:
+  ConfigReader(std::set<std::string> known, std::set<std::string>* found)
+      : known_(std::move(known)), found_(*found) {}
+
+  std::vector<CLI::ConfigItem> from_config(std::istream& stream) const override {
+    std::string text(kMostConfigBytes + 1, '\0');
+    stream.read(text.data(), static_cast<std::streamsize>(text.size()));
+    text.resize(static_cast<size_t>(stream.gcount()));
+    auto items = ParseConfig(text, file_, known_);
+    if (!items.ok()) {
+      throw CLI::ConfigError(std::string(items.status().message()), CLI::ExitCodes::ConfigError);
+    }
+    std::erase_if(*items, [](const CLI::ConfigItem& item) {
+      return !Environment(VariableOf(item.name)).empty();
+    });
+    for (const CLI::ConfigItem& item : *items) found_.insert(item.name);
+    return *std::move(items);
+  }
+
+  void set_file(std::string file) { file_ = std::move(file); }
+
+ private:
+  const std::set<std::string> known_;
+  std::set<std::string>& found_;
+  std::string file_;
+};
+
+// The options, which write into `settings`.
+void AddOptions(CLI::App& app, Settings& settings) {
+  service::DaemonOptions& daemon = settings.daemon;
+  app.add_option("--dir", settings.directory, "directory of inject.sock and api.sock");
+  app.add_option("--store", daemon.store_path,
+                 "SQLite file with all jobs and their data, or postgresql://USER@HOST/DATABASE "
+                 "without a password (docs/formats/postgresql.md)");
+  app.add_option("--log", settings.log_path, "log file (default: standard error)");
+  app.add_option("--log-level", settings.log_level, "debug, info, warning or error")
+      ->check(OneOf({"debug", "info", "warning", "error"}));
+  app.add_option("--log-format", settings.log_format, "text, or json: an object a line")
+      ->check(OneOf({"text", "json"}));
+  app.add_option("--metrics-listen", settings.metrics_address,
+                 "answer /metrics, /healthz and /readyz on host:port, over HTTP, to everybody");
+  app.add_option("--max-store-bytes", daemon.retention.max_store_bytes,
+                 "remove the oldest ended jobs when the store is larger than this; 0: no limit")
+      ->transform(WholeNumber(kMost));
+  app.add_option("--max-job-age", daemon.retention.max_job_age_s,
+                 "remove ended jobs older than this, in seconds; 0: no limit")
+      ->transform(WholeNumber(kMost));
+  app.add_option("--measurements", daemon.job.measurement_budget,
+                 "how many iterations of a job are measured in detail")
+      ->transform(WholeNumber(4096));
+  app.add_option("--listen", settings.server.tcp_address,
+                 "also serve clients with a certificate on host:port, over TLS");
+  app.add_option("--tls-certificate", settings.server.tls_certificate_file,
+                 "PEM file of the certificate chain");
+  app.add_option("--tls-key", settings.server.tls_key_file, "PEM file of the key");
+  app.add_option("--tls-client-ca", settings.server.tls_client_ca_file,
+                 "PEM file of the certificate authority of the clients; required with --listen");
+  app.add_option("--hub", settings.uplink.address,
+                 "tell this hub of all jobs: host:port, over TLS, or unix:PATH");
+  app.add_option("--hub-ca", settings.uplink.tls_ca_file,
+                 "PEM file of the certificate authority of the hub");
+  app.add_flag("--accept-nodes", daemon.takes_nodes,
+               "be a hub: take what nodes tell, on the same addresses as clients");
+  app.add_flag("--move-corrupt-store-aside", daemon.store.move_corrupt_aside,
+               "rename a damaged store and start a new one");
+  app.add_flag("--private", settings.private_daemon,
+               "end 10 s after the last process and the last question");
+}
+
+bool OnCommandLine(int argc, const char* const* argv, const std::string& key) {
+  for (int i = 1; i < argc; ++i) {
+    if (absl::StrCat("--", key) == argv[i] ||
+        absl::StartsWith(argv[i], absl::StrCat("--", key, "="))) {
+      return true;
+    }
+  }
+  return false;
+}
+
+std::string KeyOf(const CLI::Option& option) { return option.get_single_name(); }
+
+std::string TextOf(const CLI::Option& option) {
+  const bool flag = option.get_expected_max() == 0;
+  if (flag) return option.count() > 0 && option.as<bool>() ? "true" : "false";
+  return option.count() > 0 ? option.results().back() : option.get_default_str();
+}
+
+absl::Status CheckTogether(const Settings& settings) {
+  if (settings.daemon.takes_nodes && !settings.uplink.address.empty()) {
+    return absl::InvalidArgumentError(
+        "a hub tells no other hub; leave out --hub or --accept-nodes");
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+std::string VariableOf(std::string_view key) {
+  return absl::StrCat("SEQPOINTD_",
+                      absl::AsciiStrToUpper(absl::StrReplaceAll(std::string(key), {{"-", "_"}})));
+}
+
+std::string WithoutSecrets(std::string_view value) {
+  const size_t user = value.find("://");
+  if (user == std::string_view::npos) return std::string(value);
+  const std::string_view rest = value.substr(user + 3);
+  const size_t at = rest.substr(0, rest.find('/')).rfind('@');
+  const size_t colon = rest.find(':');
+  std::string text(value);
+  if (at != std::string_view::npos && colon < at) {
+    text.replace(user + 3 + colon + 1, at - colon - 1, "***");
+  }
+  // postgresql://host/db?password=…
+  const size_t key = text.find("password=");
+  if (key != std::string::npos) {
+    const size_t begin = key + std::string_view("password=").size();
+    const size_t end = std::min(text.find('&', begin), text.size());
+    text.replace(begin, end - begin, "***");
+  }
+  return text;
+}
+
+absl::StatusOr<Settings> LoadSettings(int argc, const char* const* argv) {
+  Settings settings;
+  settings.directory = DefaultDirectory();
+  settings.daemon.store_path = DefaultStore();
+  bool check_config = false;
+
+  CLI::App app{"SeqPoint Profiler daemon: reads the rings of training processes, answers over gRPC",
+               "seqpointd"};
+  app.option_defaults()->always_capture_default();
+  AddOptions(app, settings);
+  std::set<std::string> keys, in_file;
+  std::vector<const CLI::Option*> options;
+  for (CLI::Option* option : app.get_options()) {
+    const std::string key = KeyOf(*option);
+    if (key == "help") continue;
+    option->envname(VariableOf(key));
+    keys.insert(key);
+    options.push_back(option);
+  }
+  app.set_version_flag("--version", SEQPOINT_VERSION, "print the version")->configurable(false);
+  app.add_flag("--check-config", check_config,
+               "print the settings and where each is from, and end");
+  const std::string default_file = Environment("SEQPOINTD_CONFIG");
+  app.set_config("--config", default_file, "file with settings: a line `key = value` each",
+                 /*config_required=*/!default_file.empty());
+  const auto reader = std::make_shared<ConfigReader>(keys, &in_file);
+  app.config_formatter(reader);
+  std::string file = default_file;
+  for (int i = 1; i < argc; ++i) {
+    absl::string_view argument = argv[i];
+    if (argument == "--config" && i + 1 < argc) file = argv[i + 1];
+    if (absl::ConsumePrefix(&argument, "--config=")) file = std::string(argument);
+  }
+  reader->set_file(file);
+
+  const auto source = [&](const std::string& key) -> std::string {
+    if (OnCommandLine(argc, argv, key)) return "command line";
+    if (!Environment(VariableOf(key)).empty()) return VariableOf(key);
+    return in_file.count(key) > 0 ? file : "default";
+  };
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    if (error.get_exit_code() == 0) {  // --help, --version
+      settings.answer = error.get_name() == "CallForHelp" ? app.help() : error.what();
+      absl::StripTrailingAsciiWhitespace(&settings.answer);
+      settings.answer += '\n';
+      return settings;
+    }
+    std::string message = error.what();
+    for (const CLI::Option* option : options) {
+      const std::string key = KeyOf(*option), from = source(key);
+      if (from == "command line" || from == "default") continue;
+      if (absl::StartsWith(message, absl::StrCat("--", key, ":"))) {
+        absl::StrAppend(&message, " (from ", from, ")");
+      }
+    }
+    return absl::InvalidArgumentError(absl::StrCat(message, "; see seqpointd --help"));
+  }
+  if (const absl::Status status = CheckTogether(settings); !status.ok()) return status;
+
+  for (const CLI::Option* option : options) {
+    settings.values[KeyOf(*option)] = WithoutSecrets(TextOf(*option));
+  }
+  if (check_config) {
+    for (const auto& [key, value] : settings.values) {
+      int64_t number = 0;
+      const bool bare = value == "true" || value == "false" || absl::SimpleAtoi(value, &number);
+      absl::StrAppend(&settings.answer, key, " = ", bare ? value : JsonString(value), "  # ",
+                      source(key), "\n");
+    }
+  }
+  settings.daemon.ingest.directory = settings.directory;
+  settings.server.socket_path = settings.directory + "/api.sock";
+  settings.daemon.has_hub = !settings.uplink.address.empty();
+  settings.uplink.tls_certificate_file = settings.server.tls_certificate_file;
+  settings.uplink.tls_key_file = settings.server.tls_key_file;
+  if (settings.private_daemon) {
+    settings.daemon.ingest.end_when_idle = absl::Seconds(10);
+    // Nobody operates it, and a port that is taken must not keep a training from its profile.
+    settings.metrics_address.clear();
+  }
+  return settings;
+}
+
+Difference Compare(const Settings& before, const Settings& after) {
+  static const std::set<std::string> kReloaded = {"log-level", "max-job-age", "max-store-bytes"};
+  Difference difference;
+  for (const auto& [key, value] : after.values) {
+    const auto old = before.values.find(key);
+    if (old != before.values.end() && old->second == value) continue;
+    (kReloaded.count(key) > 0 ? difference.reloaded : difference.at_next_start).push_back(key);
+  }
+  return difference;
+}
+
+}  // namespace seqpoint::settings

@@ -1,0 +1,125 @@
+#include "daemon/settings/settings.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <stdlib.h>
+
+#include <fstream>
+
+#include "tests/support/temp_folder.h"
+
+namespace seqpoint::settings {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+class SettingsTest : public ::testing::Test {
+ protected:
+  SettingsTest() {
+    for (const char* key :
+         {"config", "log-format", "max-job-age", "measurements", "metrics-listen"}) {
+      unsetenv(VariableOf(key).c_str());
+    }
+  }
+  std::string Write(const std::string& text) {
+    const std::string path = (folder_.path() / "seqpointd.toml").string();
+    std::ofstream(path) << text;
+    return path;
+  }
+  static absl::StatusOr<Settings> Load(std::vector<const char*> arguments) {
+    arguments.insert(arguments.begin(), "seqpointd");
+    return LoadSettings(static_cast<int>(arguments.size()), arguments.data());
+  }
+  static std::string Error(std::vector<const char*> arguments) {
+    return std::string(Load(std::move(arguments)).status().message());
+  }
+
+  TempFolder folder_;
+};
+
+TEST_F(SettingsTest, TheCommandLineGoesBeforeAVariableAndThatBeforeTheFile) {
+  const std::string file = Write(
+      "# a node\nstore = \"/data/a b.db\"\nmax-job-age = 100\nmeasurements = 7\n"
+      "accept-nodes = true\n");
+  setenv("SEQPOINTD_MAX_JOB_AGE", "200", 1);
+  setenv("SEQPOINTD_MEASUREMENTS", "8", 1);
+  const auto settings = Load({"--config", file.c_str(), "--measurements=9"});
+  ASSERT_TRUE(settings.ok()) << settings.status();
+  EXPECT_EQ(settings->daemon.store_path, "/data/a b.db");
+  EXPECT_TRUE(settings->daemon.takes_nodes);
+  EXPECT_EQ(settings->daemon.retention.max_job_age_s, 200);
+  EXPECT_EQ(settings->daemon.job.measurement_budget, 9);
+}
+
+TEST_F(SettingsTest, TheFileMayComeFromAVariable) {
+  const std::string file = Write("log-level = \"debug\"\n");
+  setenv("SEQPOINTD_CONFIG", file.c_str(), 1);
+  EXPECT_EQ(Load({})->log_level, "debug");
+  setenv("SEQPOINTD_CONFIG", "/nowhere.toml", 1);
+  EXPECT_THAT(Error({}), HasSubstr("/nowhere.toml"));
+}
+
+TEST_F(SettingsTest, ErrorsNameTheFileTheLineAndTheWayOut) {
+  const std::string file = Write("# one\n\nmax-job-agee = 3\n");
+  EXPECT_EQ(Error({"--config", file.c_str()}),
+            file +
+                ":3: \"max-job-agee\" is no setting; seqpointd --check-config prints all of "
+                "them; see seqpointd --help");
+  Write("[node]\nmax-job-age = 3\n");
+  EXPECT_THAT(Error({"--config", file.c_str()}), HasSubstr(file + ":1: [node] is a section"));
+  Write("log = \"a\"\nlog = \"b\"\n");
+  EXPECT_THAT(Error({"--config", file.c_str()}), HasSubstr(file + ":2: \"log\" is there twice"));
+  Write("max-job-age = soon\n");
+  EXPECT_EQ(Error({"--config", file.c_str()}),
+            "--max-job-age: \"soon\" is not a whole number from 0 to 1000000000000000000 (from " +
+                file + "); see seqpointd --help");
+  Write("config = \"other\"\n");
+  EXPECT_THAT(Error({"--config", file.c_str()}), HasSubstr("is no setting"));
+  EXPECT_THAT(Error({"--config", "/nowhere"}), HasSubstr("/nowhere"));
+  setenv("SEQPOINTD_LOG_FORMAT", "xml", 1);
+  EXPECT_EQ(Error({}),
+            "--log-format: \"xml\" is not one of text, json (from SEQPOINTD_LOG_FORMAT); see "
+            "seqpointd --help");
+}
+
+TEST_F(SettingsTest, CheckConfigPrintsAFileThatIsReadAgainAndNoSecrets) {
+  const auto shown =
+      Load({"--check-config", "--store", "postgresql://user:hunter2@host/db", "--accept-nodes"});
+  ASSERT_TRUE(shown.ok()) << shown.status();
+  EXPECT_THAT(shown->answer, Not(HasSubstr("hunter2")));
+  EXPECT_THAT(shown->answer,
+              HasSubstr("store = \"postgresql://user:***@host/db\"  # command line\n"));
+  EXPECT_THAT(shown->answer, HasSubstr("measurements = 64  # default\n"));
+  const std::string file = Write(shown->answer);
+  const auto again = Load({"--config", file.c_str()});
+  ASSERT_TRUE(again.ok()) << again.status();
+  EXPECT_EQ(again->values, shown->values);
+}
+
+TEST_F(SettingsTest, SecretsInAddresses) {
+  EXPECT_EQ(WithoutSecrets("/var/lib/a.db"), "/var/lib/a.db");
+  EXPECT_EQ(WithoutSecrets("postgresql://host:5432/db"), "postgresql://host:5432/db");
+  EXPECT_EQ(WithoutSecrets("postgresql://u@host:5432/db"), "postgresql://u@host:5432/db");
+  EXPECT_EQ(WithoutSecrets("postgresql://u:p@s@host/db"), "postgresql://u:***@host/db");
+  EXPECT_EQ(WithoutSecrets("postgresql://host/db?password=p&user=u"),
+            "postgresql://host/db?password=***&user=u");
+}
+
+TEST_F(SettingsTest, WhatAReloadChanges) {
+  const auto before = Load({"--store", "/a", "--log-level", "info"});
+  const auto after = Load({"--store", "/b", "--log-level", "debug", "--max-job-age", "5"});
+  const Difference difference = Compare(*before, *after);
+  EXPECT_THAT(difference.reloaded, ElementsAre("log-level", "max-job-age"));
+  EXPECT_THAT(difference.at_next_start, ElementsAre("store"));
+}
+
+TEST_F(SettingsTest, APrivateDaemonHasNoMetrics) {
+  setenv("SEQPOINTD_METRICS_LISTEN", "localhost:9464", 1);
+  EXPECT_EQ(Load({})->metrics_address, "localhost:9464");
+  EXPECT_EQ(Load({"--private"})->metrics_address, "");
+}
+
+}  // namespace
+}  // namespace seqpoint::settings
