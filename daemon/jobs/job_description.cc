@@ -6,9 +6,9 @@
 #include "daemon/base/saturate.h"
 #include "daemon/jobs/figures.h"
 #include "daemon/jobs/job.h"
-#include "daemon/jobs/rank_losses.h"
 #include "daemon/jobs/process.h"
 #include "daemon/jobs/process_descriptions.h"
+#include "daemon/jobs/rank_losses.h"
 
 namespace seqpoint::jobs {
 
