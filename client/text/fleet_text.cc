@@ -57,6 +57,7 @@ std::string Without(int64_t jobs) {
 }
 
 std::string TotalText(const v1::FleetTotal& total) {
+  if (total.jobs() == 0) return "no job has GPU time\n";
   const v1::FleetTimes& gpu_ns = total.gpu_ns();
   std::string text = absl::StrCat(FormatCount(total.jobs(), "job"), ", ",
                                   TimeText(true, gpu_ns.so_far()), " of GPU time\n");
@@ -78,7 +79,7 @@ std::string TotalText(const v1::FleetTotal& total) {
 }  // namespace
 
 std::string FleetText(const v1::GetFleetReply& fleet, const FleetWhatIf& what_if) {
-  if (fleet.jobs_size() == 0) return "no job matches\n";
+  if (fleet.jobs_size() == 0) return "no jobs, or none that matches\n";
   Table table({"JOB", "STATE", ">RANKS", ">GPU TIME", ">TO COME", ">SLOW RANKS", ">UNEQUAL LENGTHS",
                ">WOULD SAVE"});
   std::string notes;

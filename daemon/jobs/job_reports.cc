@@ -28,6 +28,9 @@ absl::Status Contradicts(const Process& process, const std::string& what) {
 // A number that no process reaches.
 constexpr uint64_t kLargestNumber = uint64_t{1} << 50;
 
+// Of the records in one report: a hub reads batches of at most 4 MiB. A hub that lacks them asks.
+constexpr size_t kMostWorkBytes = 1 << 20;
+
 // Times from another machine. What is beyond 2^61 ns is no time of CLOCK_REALTIME, and what lasts
 // longer than 2^50 ns (13 days) no iteration.
 bool IsTime(int64_t ns) { return ns >= 0 && ns <= int64_t{1} << 61; }
@@ -137,12 +140,13 @@ void Job::ReportWork(Process& process, const TraceWindows::Work& work,
     report.add_time_ns(sums.time_ns[i]);
     report.add_launches(sums.launches[i]);
   }
-  if (jobs::IsShared(work.number, process.state.measurements())) {
+  const size_t bytes = work.records.size() * sizeof(abi::DataRecord);
+  if (jobs::IsShared(work.number, process.state.measurements()) && bytes <= kMostWorkBytes) {
     for (const abi::DataRecord& record : work.records) {
       const bool kernel = record.type == static_cast<uint16_t>(abi::DataType::kKernel);
       if (kernel) ReportName(process, record.kernel.name_id);
     }
-    report.set_records(work.records.data(), work.records.size() * sizeof(abi::DataRecord));
+    report.set_records(work.records.data(), bytes);
   }
   reports_.Add(process.row.process_id, std::move(report));
 }
@@ -194,7 +198,7 @@ void Job::FollowHub(int64_t process_id, std::optional<LearnedRule> rule, const a
 
 void Job::FollowOrders(const v1::HubOrders& orders) {
   const auto iterations = static_cast<int64_t>(engines_.steps().Totals().iterations);
-  if (!orders_.Follow(orders, iterations, AnyHasCupti(processes_), *facts_.mutable_gap())) return;
+  if (!orders_.Follow(orders, iterations, *facts_.mutable_gap())) return;
   changes_.Mark(Change::kOrders);
   UpdatePlan();
 }

@@ -33,8 +33,7 @@ absl::Status Orders::Apply(const v1::ControlRequest& request, int64_t iterations
   }
 }
 
-bool Orders::Follow(const v1::HubOrders& hub, int64_t iterations, bool can_trace,
-                    std::string& gap) {
+bool Orders::Follow(const v1::HubOrders& hub, int64_t iterations, std::string& gap) {
   if (hub.number() <= state_.hub_number()) return false;
   state_.set_hub_number(hub.number());
   state_.set_paused(hub.paused());
@@ -45,9 +44,9 @@ bool Orders::Follow(const v1::HubOrders& hub, int64_t iterations, bool can_trace
   }
   const double share = hub.overhead_budget_share();
   if (share >= 0 && share <= 1) state_.set_overhead_budget_share(share);
-  // The processes of this node may be none that can be traced.
+  // Whether a rank can be traced the hub has asked; those of this node may not have said it yet.
   if (hub.level() != state_.forced_level()) {
-    SetLevel(hub.level(), iterations, can_trace, gap).IgnoreError();
+    SetLevel(hub.level(), iterations, /*can_trace=*/true, gap).IgnoreError();
   }
   return true;
 }

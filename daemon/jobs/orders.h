@@ -28,7 +28,7 @@ class Orders {
   absl::Status Apply(const v1::ControlRequest& request, int64_t iterations, bool can_trace,
                      std::string& gap);
   // The orders of a hub's clients replace all others. False: they were followed before.
-  bool Follow(const v1::HubOrders& hub, int64_t iterations, bool can_trace, std::string& gap);
+  bool Follow(const v1::HubOrders& hub, int64_t iterations, std::string& gap);
   // For the nodes of a hub. Nothing: no client gave an order. `since_ns`: of the job; a hub that
   // lost its store numbers the orders of a job higher than before.
   void Number(int64_t since_ns) { state_.set_number(std::max(state_.number(), since_ns) + 1); }

@@ -59,6 +59,7 @@ constexpr size_t kMaxErrorBytes = 2048;
 constexpr int kHandshakeMs = 10'000;
 // A connection without a call for so long is closed; gRPC's clients connect again by themselves.
 constexpr int kIdleMs = 5 * 60'000;
+constexpr int kServerPingMs = 10'000, kServerPongMs = 5'000;
 // How long after the end of a stream it is known whether its client went away.
 constexpr absl::Duration kCancelDelay = absl::Milliseconds(20);
 
@@ -462,6 +463,12 @@ class GrpcServer final : public Server {
         grpc::ResourceQuota("rpc").SetMaxThreads(options.max_watchers + kCallThreads));
     builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, kHandshakeMs);
     builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS, kIdleMs);
+    // A peer that vanished without a word is noticed, and nodes may ping as often as they do.
+    builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, kServerPingMs);
+    builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kServerPongMs);
+    builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
+                               kServerPongMs);
+    builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
     builder.RegisterService(&service_);
     builder.RegisterService(&reflection_);
     if (ingest_) builder.RegisterService(&*ingest_);

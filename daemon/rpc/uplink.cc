@@ -229,6 +229,7 @@ class UplinkImpl final : public Uplink {
     grpc::ChannelArguments arguments;
     arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, kPingMs);
     arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kPongMs);
+    arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);  // as many as it takes
     arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 1000);
     hub_.set_address(address_);
     outbox_.SetHub(hub_);

@@ -26,10 +26,12 @@ void LoadResumeLogs(Store& store, jobs::Job& job) {
   for (const jobs::Job::WantedLog& wanted : job.WantedLogs()) {
     std::vector<jobs::KnownLengths> log(static_cast<size_t>(wanted.end - wanted.begin));
     int64_t next = wanted.begin;
+    bool read = true;
     while (next < wanted.end) {
       const auto rows = store.ReadIterations(job.row().job_id, wanted.rank, next, kPage);
       if (!rows.ok()) {
         spdlog::warn("{}", std::string(rows.status().message()));
+        read = false;  // it is wanted again after the next commit
         break;
       }
       if (rows->empty()) break;
@@ -39,7 +41,7 @@ void LoadResumeLogs(Store& store, jobs::Job& job) {
       }
       next = rows->back().number + 1;
     }
-    job.SetLog(wanted.process_id, wanted.begin, std::move(log));
+    if (read) job.SetLog(wanted.process_id, wanted.begin, std::move(log));
   }
 }
 

@@ -55,6 +55,9 @@ absl::StatusOr<std::vector<NodeTraces::Source>> NodeTraces::SourcesOf(int64_t jo
                      .rank = process->row.rank,
                      .host = process->row.host,
                      .node_id = key->first};
+    if (process->state.aligning()) {
+      source.not_yet = "it is not known yet which iterations it repeats; ask again";
+    }
     source.request.set_ring_id(process->row.ring_id);
     // A shared iteration's records come with the report of its work.
     if (process->alive()) source.request.set_up_to(process->state.work_reported_to());
@@ -67,6 +70,7 @@ absl::StatusOr<std::vector<NodeTraces::Source>> NodeTraces::SourcesOf(int64_t jo
 }
 
 absl::Status NodeTraces::FetchFrom(const Source& source, absl::FunctionRef<bool()> cancelled) {
+  if (!source.not_yet.empty()) return absl::UnavailableError(source.not_yet);
   v1::TraceRequest request = source.request;
   {
     absl::MutexLock lock(&mutex_);
@@ -79,9 +83,17 @@ absl::Status NodeTraces::FetchFrom(const Source& source, absl::FunctionRef<bool(
                             ? absl::OkStatus()
                             : absl::UnavailableError(absl::StrCat(
                                   "node ", source.host, ", which has them, is not connected"));
+  WriteBatch batch;  // of one iteration: half of one would pass for the whole
+  int64_t number = -1;
   while (status.ok()) {
     const auto part = AwaitPart(source, cancelled);
-    status = part.ok() ? Write(source, *part) : part.status();
+    status = part.status();
+    if (!status.ok()) break;
+    if ((part->last() || part->number() != number) && !batch.Empty()) {
+      status = store_.Write(std::exchange(batch, {}));
+    }
+    number = part->number();
+    if (status.ok()) status = Add(source, *part, batch);
     if (!status.ok() || !part->last()) continue;
     if (!part->message().empty()) status = absl::UnavailableError(part->message());
     break;
@@ -116,8 +128,7 @@ absl::StatusOr<v1::TracePart> NodeTraces::AwaitPart(const Source& source,
                                                   "; ask again, or look at its log"));
 }
 
-absl::Status NodeTraces::Write(const Source& source, const v1::TracePart& part) {
-  WriteBatch batch;
+absl::Status NodeTraces::Add(const Source& source, const v1::TracePart& part, WriteBatch& batch) {
   for (const v1::TraceName& name : part.names()) {
     if (name.text().size() > kMostTextBytes) continue;
     batch.names.push_back({.process_id = source.process_id,
@@ -143,7 +154,7 @@ absl::Status NodeTraces::Write(const Source& source, const v1::TracePart& part) 
                                     .process_id = source.process_id,
                                     .records = std::move(records)});
   }
-  return batch.Empty() ? absl::OkStatus() : store_.Write(batch);
+  return absl::OkStatus();
 }
 
 void NodeTraces::OnPart(const std::string& node_id, v1::TracePart part) {

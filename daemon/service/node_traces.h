@@ -51,6 +51,7 @@ class NodeTraces {
     std::string host;
     std::string node_id;
     v1::TraceRequest request;
+    std::string not_yet;  // why it cannot be asked now; empty: it can
   };
   absl::StatusOr<std::vector<Source>> SourcesOf(int64_t job_id)
       ABSL_LOCKS_EXCLUDED(registry_.mutex());
@@ -58,7 +59,7 @@ class NodeTraces {
       ABSL_LOCKS_EXCLUDED(mutex_, registry_.mutex());
   absl::StatusOr<v1::TracePart> AwaitPart(const Source& source, absl::FunctionRef<bool()> cancelled)
       ABSL_LOCKS_EXCLUDED(mutex_);
-  absl::Status Write(const Source& source, const v1::TracePart& part)
+  absl::Status Add(const Source& source, const v1::TracePart& part, WriteBatch& batch)
       ABSL_LOCKS_EXCLUDED(registry_.mutex());
 
   Store& store_;

@@ -1,6 +1,7 @@
 #include "daemon/service/outbox.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "daemon/base/status_macros.h"
@@ -21,7 +22,15 @@ void Outbox::Collect(jobs::Job& job) {
   for (const jobs::Report& report : job.TakeReports()) {
     writer_.Add(report);
     grew_ = true;
+    if (writer_.bytes() >= kMostBatchBytes) EndBatch();
   }
+}
+
+void Outbox::EndBatch() {
+  if (std::exchange(grew_, false)) rows_.push_back({sequence_, ToZstdFrame(writer_.Serialize())});
+  whole_next_ = sequence_++;
+  writer_.Clear();
+  begun_ns_ = 0;
 }
 
 void Outbox::AddRows(int64_t monotonic_ns, WriteBatch& batch) {
@@ -29,15 +38,14 @@ void Outbox::AddRows(int64_t monotonic_ns, WriteBatch& batch) {
     absl::MutexLock lock(&mutex_);
     if (acknowledged_ > removed_) batch.acknowledged = removed_ = acknowledged_;
   }
-  if (writer_.empty()) return;
-  if (begun_ns_ == 0) begun_ns_ = monotonic_ns;
-  if (std::exchange(grew_, false)) {
-    batch.outbox.push_back({sequence_, ToZstdFrame(writer_.Serialize())});
+  if (!writer_.empty() && begun_ns_ == 0) begun_ns_ = monotonic_ns;
+  if (!writer_.empty() && monotonic_ns - begun_ns_ >= kOldestBatchNs) {
+    EndBatch();
+  } else if (std::exchange(grew_, false)) {
+    rows_.push_back({sequence_, ToZstdFrame(writer_.Serialize())});
   }
-  if (monotonic_ns - begun_ns_ < kOldestBatchNs && writer_.bytes() < kMostBatchBytes) return;
-  whole_next_ = sequence_++;
-  writer_.Clear();
-  begun_ns_ = 0;
+  std::move(rows_.begin(), rows_.end(), std::back_inserter(batch.outbox));
+  rows_.clear();
 }
 
 void Outbox::OnStored() {

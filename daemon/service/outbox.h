@@ -70,16 +70,19 @@ class Outbox {
         whole_(last_sequence),
         acknowledged_(acknowledged) {}
 
+  void EndBatch();  // the newest one is whole
+
   Store& store_;
   const std::string node_id_;
 
   // These belong to the ingest thread.
   jobs::ReportWriter writer_;
-  int64_t sequence_;        // of the batch in writer_
-  int64_t begun_ns_ = 0;    // its first report came
-  int64_t removed_;         // the batches up to this one were removed from the store
-  bool grew_ = false;       // since it was given to the store
-  int64_t whole_next_ = 0;  // whole_, once the batch on its way is stored; 0: as it is
+  int64_t sequence_;             // of the batch in writer_
+  int64_t begun_ns_ = 0;         // its first report came
+  int64_t removed_;              // the batches up to this one were removed from the store
+  bool grew_ = false;            // since it was given to the store
+  std::vector<OutboxRow> rows_;  // for the next transaction
+  int64_t whole_next_ = 0;       // whole_, once the batch on its way is stored; 0: as it is
 
   HubPlans plans_;
   mutable absl::Mutex mutex_;
