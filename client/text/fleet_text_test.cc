@@ -35,7 +35,8 @@ v1::GetFleetReply Fleet() {
 
 TEST(FleetTextTest, LossesHaveIntervalsAndWhatIsNotKnownIsSaid) {
   EXPECT_THAT(FleetText(Fleet(), {}),
-              AllOf(HasSubstr("10.0 % (9.00 % to 11.0 %)"), HasSubstr("lost to unequal lengths: -; of 1 job"),
+              AllOf(HasSubstr("10.0 % (9.00 % to 11.0 %)"),
+                    HasSubstr("lost to unequal lengths: -; of 1 job"),
                     HasSubstr("bert@1: what unequal lengths cost is not known")));
   EXPECT_THAT(FleetText(v1::GetFleetReply(), {}), HasSubstr("no jobs"));
 }
