@@ -38,7 +38,7 @@ constexpr int kUsage = 2;
 constexpr absl::Duration kLockPatience = absl::Seconds(5);
 // How soon a private daemon sees that it is idle.
 constexpr int kLookMs = 500;
-// What systemctl status shows is as old as this.
+// The line in systemctl status is at most so old.
 constexpr absl::Duration kStatusInterval = absl::Seconds(10);
 
 int Fail(const absl::Status& status, int exit_code = 1) {
@@ -64,7 +64,7 @@ absl::Status StartLog(const Settings& settings) {
   return absl::OkStatus();
 }
 
-// What SIGHUP asks for. A file that is wrong changes nothing.
+// SIGHUP asks for it. A file that is wrong changes nothing.
 void Reload(int argc, char** argv, Settings& settings, seqpoint::service::Daemon& daemon) {
   auto next = seqpoint::settings::LoadSettings(argc, argv);
   if (!next.ok()) {
@@ -80,7 +80,7 @@ void Reload(int argc, char** argv, Settings& settings, seqpoint::service::Daemon
     spdlog::warn("changed, too, and take effect when the daemon is started again: {}",
                  absl::StrJoin(changed.at_next_start, ", "));
   }
-  // What takes effect later still differs from what runs.
+  // Settings that take effect later still differ from those that run.
   settings.log_level = next->log_level;
   settings.daemon.retention = next->daemon.retention;
   for (const std::string& key : changed.reloaded) settings.values[key] = next->values[key];

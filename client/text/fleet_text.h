@@ -11,7 +11,7 @@
 
 namespace seqpoint::client {
 
-// What a change would do to each job, by id; empty: it was not asked.
+// The answer about a change for each job, by its id; empty: nobody asked.
 using FleetWhatIf = std::map<std::string, absl::StatusOr<v1::WhatIfReply>>;
 
 std::string FleetText(const v1::GetFleetReply& fleet, const FleetWhatIf& what_if);

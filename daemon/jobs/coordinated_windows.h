@@ -24,7 +24,6 @@
 #include <set>
 #include <vector>
 
-#include "daemon/jobs/process_collectives.h"
 #include "daemon/jobs/process_names.h"
 #include "daemon/ranks/rank_question.h"
 #include "daemon/ranks/window_join.h"

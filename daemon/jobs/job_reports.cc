@@ -28,7 +28,8 @@ absl::Status Contradicts(const Process& process, const std::string& what) {
 // A number that no process reaches.
 constexpr uint64_t kLargestNumber = uint64_t{1} << 50;
 
-// Of the records in one report: a hub reads batches of at most 4 MiB. A hub that lacks them asks.
+// Records in one report have at most so many bytes, as a hub reads batches of at most 4 MiB. A hub
+// that lacks them asks.
 constexpr size_t kMostWorkBytes = 1 << 20;
 
 // Times from another machine. What is beyond 2^61 ns is no time of CLOCK_REALTIME, and what lasts

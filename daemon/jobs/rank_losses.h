@@ -1,4 +1,4 @@
-// What ranks lose by waiting for each other, of the whole run.
+// The share of a run that its ranks lose by waiting for each other.
 //
 // Threading: free functions. Ownership: values.
 #ifndef DAEMON_JOBS_RANK_LOSSES_H_

@@ -30,7 +30,7 @@ class RankTable {
   void Remove(int32_t rank) { started_.erase(rank); }
   void SetWorldSize(int64_t world_size) { world_size_ = std::max(world_size_, world_size); }
 
-  // What these ranks may have of what is for all of them, rounded up.
+  // The part of `all`, which is meant for the whole world, that falls to these ranks; rounded up.
   int64_t ShareOf(int64_t all) const {
     const int64_t here = std::max<int64_t>(std::ssize(started_), 1);
     const int64_t ranks = std::max(world_size(), here);

@@ -1,7 +1,6 @@
 #include "daemon/operate/http_server.h"
 
 #include <errno.h>
-#include <netdb.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <string.h>
@@ -10,13 +9,14 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 #include <vector>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "daemon/base/clock.h"
+#include "daemon/base/listen_addresses.h"
 
 namespace seqpoint::operate {
 namespace {
@@ -28,24 +28,14 @@ absl::Duration MonotonicNow() { return absl::Nanoseconds(Clock::System().Monoton
 
 // An address of a name is enough: "localhost" is served where a prober looks first.
 absl::StatusOr<int> Bind(const std::string& address) {
-  const size_t colon = address.rfind(':');
-  uint32_t port = 0;
-  if (colon == std::string::npos || !absl::SimpleAtoi(address.substr(colon + 1), &port) ||
-      port > 65535) {
+  std::optional<ListenAddresses> addresses = ListenAddresses::Find(address);
+  if (!addresses) {
     return absl::InvalidArgumentError(
         absl::StrCat("--metrics-listen ", address, " is not host:port, as in localhost:9464"));
   }
-  std::string host = address.substr(0, colon);
-  if (host.size() > 1 && host.front() == '[' && host.back() == ']') {
-    host = host.substr(1, host.size() - 2);
-  }
-  const addrinfo hints = {.ai_flags = AI_PASSIVE | AI_NUMERICSERV, .ai_socktype = SOCK_STREAM};
-  addrinfo* found = nullptr;
-  const int unknown = getaddrinfo(host.empty() ? nullptr : host.c_str(), absl::StrCat(port).c_str(),
-                                  &hints, &found);
-  std::string why = unknown != 0 ? gai_strerror(unknown) : "";
+  std::string why = addresses->why;
   int bound = -1;
-  for (const addrinfo* to = found; to != nullptr && bound < 0; to = to->ai_next) {
+  for (const addrinfo* to = addresses->list.get(); to != nullptr && bound < 0; to = to->ai_next) {
     const int fd = socket(to->ai_family, to->ai_socktype | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0) continue;
     const int on = 1;
@@ -58,7 +48,6 @@ absl::StatusOr<int> Bind(const std::string& address) {
     why = strerror(errno);
     close(fd);
   }
-  if (found != nullptr) freeaddrinfo(found);
   if (bound >= 0) return bound;
   return absl::UnavailableError(
       absl::StrCat("cannot listen for --metrics-listen on ", address, ": ", why,

@@ -35,7 +35,7 @@ class HttpServer {
   static constexpr size_t kMostConnections = 16;
   static constexpr size_t kMostHeadBytes = 8 << 10;
   static constexpr absl::Duration kPatience = absl::Seconds(5);
-  // Of a path without its query. 404 for one that there is not.
+  // Answers for a path without its query; 404: there is no such page.
   using Handler = std::function<HttpReply(std::string_view path)>;
 
   // InvalidArgument: `address` is not host:port. Unavailable: it cannot be bound. Port 0: any.

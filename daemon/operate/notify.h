@@ -1,5 +1,5 @@
-// What systemd is told: sd_notify(3), without its library, which brings four others for one
-// datagram.
+// Tells systemd how the daemon is: sd_notify(3), without its library, which brings four others for
+// one datagram.
 //
 //   Notifier notifier;                       // of $NOTIFY_SOCKET; without it, it does nothing
 //   notifier.Send("READY=1\nSTATUS=3 processes");

@@ -21,7 +21,7 @@ using prometheus::MetricFamily;
 using prometheus::MetricType;
 using Labels = std::vector<ClientMetric::Label>;
 
-// What a scrape is made of.
+// The families of metrics that a scrape is made of.
 class Families {
  public:
   void Gauge(const char* name, const char* help, double value, Labels labels = {}) {
@@ -170,8 +170,7 @@ std::string Probes::Metrics() const {
     out.Gauge("seqpointd_outbox_batches", "Batches that the hub does not have yet",
               static_cast<double>(reply->hub().waiting_batches()));
   }
-  if (const auto nodes = is_hub ? daemon_.backend().ListNodes({}) : v1::ListNodesReply();
-      is_hub && nodes.ok()) {
+  if (const auto nodes = daemon_.backend().ListNodes({}); nodes.ok()) {
     int connected = 0, processes = 0;
     for (const v1::Node& node : nodes->nodes()) {
       connected += node.connected() ? 1 : 0;

@@ -1,4 +1,4 @@
-// What the daemon answers to those who watch over it: /metrics, /healthz and /readyz
+// The daemon's answers to those who watch over it: /metrics, /healthz and /readyz
 // (docs/using/operating.md). Nothing is counted for it: each answer is made of what the daemon
 // knows when somebody asks.
 //

@@ -1,7 +1,7 @@
 #include "daemon/rpc/listener.h"
 
 #include <errno.h>
-#include <netdb.h>
+#include <netinet/in.h>
 #include <poll.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -11,11 +11,13 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "daemon/base/clock.h"
+#include "daemon/base/listen_addresses.h"
 
 namespace seqpoint::rpc {
 namespace {
@@ -93,26 +95,17 @@ absl::Status Listener::ListenUnix(const std::string& path, Acceptor* acceptor) {
 }
 
 absl::StatusOr<int> Listener::ListenTcp(const std::string& address, Acceptor* acceptor) {
-  const size_t colon = address.rfind(':');
-  uint32_t port = 0;
-  if (colon == std::string::npos || !absl::SimpleAtoi(address.substr(colon + 1), &port) ||
-      port > 65535) {
+  const std::optional<ListenAddresses> addresses = ListenAddresses::Find(address);
+  if (!addresses) {
     return absl::InvalidArgumentError(
         absl::StrCat("TCP address ", address, " is not host:port, as in localhost:4711"));
   }
-  std::string host = address.substr(0, colon);
-  if (host.size() > 1 && host.front() == '[' && host.back() == ']') {
-    host = host.substr(1, host.size() - 2);
-  }
-  const addrinfo hints = {.ai_flags = AI_PASSIVE | AI_NUMERICSERV, .ai_socktype = SOCK_STREAM};
-  addrinfo* found = nullptr;
-  const int unknown = getaddrinfo(host.empty() ? nullptr : host.c_str(), absl::StrCat(port).c_str(),
-                                  &hints, &found);
-  std::string why = unknown != 0 ? gai_strerror(unknown) : "";
-  // A name may have several addresses (localhost: ::1 and 127.0.0.1): all are used.
+  uint32_t port = addresses->port;
+  std::string why = addresses->why;
+  // All addresses of a name are used, at one port.
   bool bound = false;
   const int on = 1;
-  for (const addrinfo* to = found; to != nullptr; to = to->ai_next) {
+  for (const addrinfo* to = addresses->list.get(); to != nullptr; to = to->ai_next) {
     const int fd = socket(to->ai_family, to->ai_socktype | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0) continue;
     setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);  // a restart finds it free
@@ -136,7 +129,6 @@ absl::StatusOr<int> Listener::ListenTcp(const std::string& address, Acceptor* ac
     close(fd);
     if (error == EADDRINUSE) break;
   }
-  if (found != nullptr) freeaddrinfo(found);
   if (!bound) {
     return absl::UnavailableError(
         absl::StrCat("cannot listen on ", address, ": ", why,

@@ -224,6 +224,34 @@ TEST_F(OutboxTest, ABatchGrowsUntilItIsOldEnoughAndStaysUntilItIsAcknowledged) {
   EXPECT_EQ(outbox->last_sequence(), 2);
 }
 
+TEST_F(OutboxTest, OneCommitIsCutIntoBatchesThatAHubReads) {
+  auto store = OpenStore();
+  auto outbox = *Outbox::Open(store.get());
+  jobs::Job job({.job_id = 1, .name = "a", .run_id = "1"}, {.reports = true});
+  constexpr int kProcesses = 1000;
+  for (int i = 0; i < kProcesses; ++i) {
+    job.AddProcess({.process_id = i + 1,
+                    .job_id = 1,
+                    .rank = i,
+                    .ring_id = std::string(16, 'r'),
+                    .text = std::string(8000, static_cast<char>('a' + i % 26))});
+  }
+  WriteBatch batch;
+  outbox->Collect(job);
+  outbox->AddRows(1000, batch);
+  ASSERT_TRUE(store->Write(batch).ok());
+  outbox->OnStored();
+  EXPECT_GT(outbox->last_sequence(), 20);
+  outbox = *Outbox::Open(store.get());  // the last one is whole, too
+  size_t reports = 0;
+  for (const OutboxRow& row : *outbox->Read(0, 1000)) {
+    const auto bytes = FromZstdFrame(row.bytes, NodeReports::kMostBatchBytes);
+    ASSERT_TRUE(bytes.ok()) << bytes.status();
+    reports += jobs::ReadReports(*bytes)->size();
+  }
+  EXPECT_EQ(reports, size_t{kProcesses});
+}
+
 TEST_F(OutboxTest, WithoutAHubNothingIsKept) {
   auto daemon = Start();
   EXPECT_EQ(daemon->outbox(), nullptr);

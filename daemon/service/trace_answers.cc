@@ -1,6 +1,5 @@
 #include "daemon/service/trace_answers.h"
 
-#include <algorithm>
 #include <set>
 #include <string_view>
 #include <utility>

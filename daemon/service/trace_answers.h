@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/functional/function_ref.h"
@@ -36,7 +37,7 @@ class TraceAnswers {
     std::vector<std::pair<int64_t, int64_t>> iterations;  // the job's numbers, the process' own
   };
   absl::StatusOr<Found> Find(const v1::TraceRequest& request) const;
-  // What is missing, and why; empty: nothing.
+  // Says what is missing, and why; empty: nothing.
   std::string SendAll(const v1::TraceRequest& request,
                       absl::FunctionRef<bool(const v1::TracePart&)> send) const;
 

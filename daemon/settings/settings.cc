@@ -76,7 +76,7 @@ CLI::Validator OneOf(std::vector<std::string> words) {
       /*validator_desc=*/"");
 }
 
-// What reads the file for CLI11. A key whose variable is set is left out: the variable goes first.
+// Reads the file for CLI11. A key whose variable is set is left out: the variable goes first.
 class ConfigReader final : public CLI::ConfigTOML {
  public:
   ConfigReader(std::set<std::string> known, std::set<std::string>* found)

@@ -21,7 +21,7 @@ namespace seqpoint {
 inline constexpr int64_t kBlockNumbers = 1'000;
 int64_t BlockOf(int64_t number);
 
-// Of rows of one rank of one job, in the order they are read.
+// `rows`: of one rank of one job, in the order they are read.
 std::string PackBlock(const std::vector<IterationRow>& rows);
 // DataLoss: the bytes are damaged.
 absl::StatusOr<std::vector<IterationRow>> UnpackBlock(std::string_view bytes, int64_t job_id,

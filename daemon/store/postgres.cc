@@ -71,7 +71,7 @@ absl::StatusOr<std::string> PostgresParameters(const std::string& address) {
 
 absl::Status Postgres::Connect() {
   auto connection = std::make_unique<pqxx::connection>(parameters_);
-  // What belongs to a session (the lock) would be lost without a word.
+  // A new session would be without the lock of this one, and nobody would hear of it.
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wdeprecated-declarations"
   connection->inhibit_reactivation(true);

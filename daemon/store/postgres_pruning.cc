@@ -64,7 +64,7 @@ void RemoveRows(pqxx::work& transaction, int64_t job_id, int64_t* rows_left) {
 }
 
 void PruneRows(pqxx::work& transaction, const PruneOptions& options, PruneResult* result) {
-  // What an attempt removed of which it is not known whether it was committed is told, too.
+  // An attempt whose commit is not known may have removed jobs: these are told, too.
   result->more = result->over_limit = false;
   const auto add = [](int64_t id, std::vector<int64_t>& to) {
     if (std::find(to.begin(), to.end(), id) == to.end()) to.push_back(id);

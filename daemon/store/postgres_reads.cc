@@ -201,17 +201,7 @@ absl::StatusOr<std::vector<TraceSegmentRow>> PostgresStore::ReadTrace(int64_t jo
         std::string compressed;
         ReadFields(from, &row.job_id, &row.rank, &row.number, &row.process_id, &record_count,
                    &compressed);
-        if (record_count < 0 || record_count > kMaxSegmentBytes / kTraceRecordBytes) {
-          record_count = 0;
-        }
-        row.records.resize(record_count * kTraceRecordBytes);
-        const size_t size = ZSTD_decompress(row.records.data(), row.records.size(),
-                                            compressed.data(), compressed.size());
-        if (ZSTD_isError(size) || size != row.records.size()) {
-          damage = absl::DataLossError(
-              absl::StrCat("store ", path(), ": trace of iteration ", number, " of rank ", rank,
-                           " is damaged; the other iterations are not touched by that"));
-        }
+        damage.Update(UnpackRecords(compressed, record_count, path(), &row));
       });
   if (rows.ok() && !damage.ok()) return damage;
   return rows;

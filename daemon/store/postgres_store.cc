@@ -61,7 +61,7 @@ PostgresStore::Impl::Impl(const std::string& address, const std::string& paramet
 absl::Status PostgresStore::Impl::OnConnect(pqxx::connection& connection) {
   const std::string& address = writer_.address();
   pqxx::work transaction(connection);
-  // Of the session: it goes with the connection, also when the daemon is killed.
+  // The session holds the lock, which goes with the connection, also when the daemon is killed.
   if (!transaction.exec1(absl::StrCat("SELECT pg_try_advisory_lock(", kAdvisoryKey, ")"))[0]
            .as<bool>()) {
     return absl::AlreadyExistsError(absl::StrCat(

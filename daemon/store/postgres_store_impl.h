@@ -79,7 +79,7 @@ class PostgresStore::Impl {
 
 // The rows of a batch for each table.
 absl::Status PutRows(const WriteBatch& batch, pqxx::work& transaction);
-// Of rows, without indexes and rows that were replaced.
+// Bytes of all rows, without indexes and rows that were replaced.
 inline constexpr const char* kUsedBytes =
     "SELECT coalesce(sum(bytes), 0)::bigint FROM ("
     "SELECT sum(octet_length(bytes) + 64) AS bytes FROM seqpoint.iteration_block UNION ALL "

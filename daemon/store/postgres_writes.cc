@@ -1,4 +1,4 @@
-// What a batch writes, as statements of many rows.
+// A batch as statements of many rows.
 #include <zstd.h>
 
 #include <algorithm>

@@ -1,5 +1,7 @@
 #include "daemon/store/rows.h"
 
+#include <zstd.h>
+
 #include <string>
 #include <utility>
 
@@ -44,6 +46,18 @@ absl::Status CheckRows(const WriteBatch& batch) {
     }
   }
   return absl::OkStatus();
+}
+
+absl::Status UnpackRecords(const std::string& compressed, int64_t record_count,
+                           const std::string& store, TraceSegmentRow* row) {
+  if (record_count < 0 || record_count > kMaxSegmentBytes / kTraceRecordBytes) record_count = 0;
+  row->records.resize(record_count * kTraceRecordBytes);
+  const size_t size = ZSTD_decompress(row->records.data(), row->records.size(), compressed.data(),
+                                      compressed.size());
+  if (!ZSTD_isError(size) && size == row->records.size()) return absl::OkStatus();
+  return absl::DataLossError(
+      absl::StrCat("store ", store, ": trace of iteration ", row->number, " of rank ", row->rank,
+                   " is damaged; the other iterations are not touched by that"));
 }
 
 }  // namespace seqpoint

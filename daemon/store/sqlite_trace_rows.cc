@@ -11,6 +11,7 @@
 #include "daemon/store/sqlite_store.h"
 
 namespace seqpoint {
+
 absl::Status SqliteStore::Impl::PutTraceRows(const WriteBatch& batch) {
   for (const TraceSegmentRow& row : batch.trace_segments) {
     compressed_.resize(ZSTD_compressBound(row.records.size()));
@@ -44,17 +45,7 @@ absl::StatusOr<std::vector<TraceSegmentRow>> SqliteStore::ReadTrace(int64_t job_
         int64_t record_count = 0;
         std::string compressed;
         s.Read(&row.job_id, &row.rank, &row.number, &row.process_id, &record_count, &compressed);
-        if (record_count < 0 || record_count > kMaxSegmentBytes / kTraceRecordBytes) {
-          record_count = 0;
-        }
-        row.records.resize(record_count * kTraceRecordBytes);
-        size_t size = ZSTD_decompress(row.records.data(), row.records.size(), compressed.data(),
-                                      compressed.size());
-        if (ZSTD_isError(size) || size != row.records.size()) {
-          damage = absl::DataLossError(
-              absl::StrCat("store ", path(), ": trace of iteration ", number, " of rank ", rank,
-                           " is damaged; the other iterations are not touched by that"));
-        }
+        damage.Update(UnpackRecords(compressed, record_count, path(), &row));
       },
       job_id, rank, number);
   if (rows.ok() && !damage.ok()) return damage;

@@ -83,6 +83,16 @@ void BM_TraceRecords(benchmark::State& state) {
 }
 BENCHMARK(BM_TraceRecords)->Arg(1'024)->Arg(65'536)->UseRealTime();
 
+IterationRow Iteration(int64_t number) {
+  return {.job_id = 1,
+          .number = number,
+          .length_count = 1,
+          .length = {number % 97, 0},
+          .start_ns = number * 40'000'000,
+          .duration_ns = 40'000'000 + number % 1'000'000,
+          .level = 3};
+}
+
 // 10 M iterations in commits of 1,000: memory must not grow with them.
 void BM_Iterations(benchmark::State& state) {
   TempStore store;
@@ -92,13 +102,7 @@ void BM_Iterations(benchmark::State& state) {
   for (auto _ : state) {
     batch = {};
     for (int i = 0; i < 1'000; ++i, ++number) {
-      batch.iterations.push_back({.job_id = 1,
-                                  .number = number,
-                                  .length_count = 1,
-                                  .length = {number % 97, 0},
-                                  .start_ns = number * 40'000'000,
-                                  .duration_ns = 40'000'000 + number % 1'000'000,
-                                  .level = 3});
+      batch.iterations.push_back(Iteration(number));
     }
     auto begin = std::chrono::steady_clock::now();
     if (absl::Status status = (*store).Write(batch); !status.ok()) {
@@ -115,20 +119,15 @@ void BM_Iterations(benchmark::State& state) {
       static_cast<double>(*(*store).Bytes()) / static_cast<double>(number);
   state.counters["rss_max_mb"] = static_cast<double>(usage.ru_maxrss) / 1024;
 }
-// What a live rank writes: ten iterations a commit.
+
+// A live rank writes ten iterations a commit.
 void BM_FewIterations(benchmark::State& state) {
   TempStore store;
   int64_t number = 0;
   for (auto _ : state) {
     WriteBatch batch;
     for (int i = 0; i < 10; ++i, ++number) {
-      batch.iterations.push_back({.job_id = 1,
-                                  .number = number,
-                                  .length_count = 1,
-                                  .length = {number % 97, 0},
-                                  .start_ns = number * 40'000'000,
-                                  .duration_ns = 40'000'000 + number % 1'000'000,
-                                  .level = 3});
+      batch.iterations.push_back(Iteration(number));
     }
     if (absl::Status status = (*store).Write(batch); !status.ok()) {
       state.SkipWithError(std::string(status.message()).c_str());

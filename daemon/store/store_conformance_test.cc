@@ -1,5 +1,5 @@
-// What every backend of the store must do: the same tests on a SQLite file and on a PostgreSQL
-// server of the test's own.
+// Every backend of the store passes the same tests: a SQLite file, and a PostgreSQL server of the
+// test's own.
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>

@@ -62,10 +62,13 @@ class Case(unittest.TestCase):
 
     def start(self, command, environment=None, log=None):
         with open(log or self.log, "ab") as output:
-            process = subprocess.Popen(command, stdout=output, stderr=output,
+            process = subprocess.Popen(command, stdout=output, stderr=output, start_new_session=True,
                                        env={**os.environ, **(environment or {})})
-        def end():
-            process.kill()
+        def end():  # with the programs that it started
+            try:
+                os.killpg(process.pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
             process.wait()
         self.addCleanup(end)
         return process

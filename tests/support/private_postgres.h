@@ -27,7 +27,7 @@ class PrivatePostgres {
   bool Start();
   // kill -9, as a machine's death would be to those who are connected to it.
   void Kill();
-  // Of an empty database that is made for it.
+  // Makes an empty database.
   bool CreateDatabase(const std::string& name);
   std::string AddressOf(const std::string& database) const;
   std::string Log() const;
