@@ -101,12 +101,12 @@ std::string FleetText(const v1::GetFleetReply& fleet, const FleetWhatIf& what_if
         savings.Add(answer.saved(), job.ranks());
       }
     }
-    table.AddRow({title, JobStateName(job.state()), FormatCount(job.ranks()),
-                  TimeText(job.has_gpu_ns(), gpu_ns.so_far()),
-                  gpu_ns.has_remaining() ? TimeText(true, gpu_ns.remaining()) : "",
-                  LossText(gpu_ns.has_slow_ranks(), gpu_ns.slow_ranks(), gpu_ns.so_far()),
-                  LossText(gpu_ns.has_unequal_lengths(), gpu_ns.unequal_lengths(), gpu_ns.so_far()),
-                  saves});
+    table.AddRow(
+        {title, JobStateName(job.state()), job.ranks() > 0 ? FormatCount(job.ranks()) : "-",
+         TimeText(job.has_gpu_ns(), gpu_ns.so_far()),
+         gpu_ns.has_remaining() ? TimeText(true, gpu_ns.remaining()) : "",
+         LossText(gpu_ns.has_slow_ranks(), gpu_ns.slow_ranks(), gpu_ns.so_far()),
+         LossText(gpu_ns.has_unequal_lengths(), gpu_ns.unequal_lengths(), gpu_ns.so_far()), saves});
     if (!job.message().empty()) absl::StrAppend(&notes, title, ": ", job.message(), "\n");
   }
   return absl::StrCat(table.ToString(), "\n", TotalText(fleet.total()),

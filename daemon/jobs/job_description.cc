@@ -1,5 +1,6 @@
 // A job's description.
 #include <algorithm>
+#include <map>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -11,6 +12,22 @@
 #include "daemon/jobs/rank_losses.h"
 
 namespace seqpoint::jobs {
+namespace {
+
+// The ranks that had iterations; 0: starts of the job had different ones.
+int32_t RanksOfAllStarts(const ProcessTable& processes) {
+  std::map<int32_t, int> starts;  // by rank
+  for (const auto& [id, process] : processes) {
+    if (process->counts()) ++starts[process->row.rank];
+  }
+  if (starts.empty()) return 1;
+  const bool same = std::all_of(starts.begin(), starts.end(), [&](const auto& entry) {
+    return entry.second == starts.begin()->second;
+  });
+  return same ? static_cast<int32_t>(starts.size()) : 0;
+}
+
+}  // namespace
 
 v1::Losses Job::SumLosses() const {
   v1::Losses sum;
@@ -134,7 +151,7 @@ v1::Job Job::Describe(bool with_details, bool with_histogram) {
   job.set_process_count(static_cast<int32_t>(processes_.size()));
   const int64_t stopped_ns = StoppedNs(processes_);
   job.set_error(Error());
-  job.set_working_ranks(static_cast<int32_t>(ranks_.working()));
+  job.set_working_ranks(RanksOfAllStarts(processes_));
   if (engines_.split()) {
     const v1::GetRanksReply ranks = DescribeRanks();
     job.set_ranks(ranks.summary());

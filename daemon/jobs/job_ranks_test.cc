@@ -264,6 +264,14 @@ TEST(Job, RanksThatWereKilledAtDifferentStepsAreInStepAgainWhenResumed) {
   resumed.End(job);
   EXPECT_EQ(job.Describe(true).iterations(), 351);
   EXPECT_GT(job.Describe(true).rule().explained_share(), 0.97);
+  EXPECT_EQ(job.Describe(true).working_ranks(), 3);
+  // With fewer ranks: no number of them is that of the whole run.
+  Ranks fewer(2);
+  fewer.first_id = 80;
+  fewer.Join(job);
+  for (int i = 0; i < 100; ++i) fewer.Step();
+  fewer.End(job);
+  EXPECT_EQ(job.Describe(true).working_ranks(), 0);
 }
 
 // The daemon came later than the ranks, and hears of each from another iteration on.

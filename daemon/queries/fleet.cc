@@ -1,6 +1,5 @@
 #include "daemon/queries/fleet.h"
 
-#include <algorithm>
 #include <cmath>
 #include <string>
 
@@ -35,6 +34,7 @@ std::string WhyNone(const v1::Job& job) {
     return "its times are not those of a real clock (virtual time of a software GPU)";
   }
   if (!job.time().has_so_far()) return "no iteration has a time";
+  if (job.working_ranks() == 0) return "it is not known that all its starts had the same ranks";
   return "";
 }
 
@@ -47,7 +47,7 @@ void AddToFleet(const v1::Job& job, v1::GetFleetReply* fleet) {
   row.set_run_id(job.run_id());
   row.set_state(job.state());
   row.set_start_ns(job.start_ns());
-  row.set_ranks(std::max(job.working_ranks(), 1));
+  row.set_ranks(job.working_ranks());
   row.set_message(WhyNone(job));
   if (!row.message().empty()) return;
   v1::FleetTimes& gpu_ns = *row.mutable_gpu_ns();

@@ -64,16 +64,18 @@ TEST(FleetTest, ARankThatIsAloneWaitsForNone) {
 
 TEST(FleetTest, WhatIsNoGpuTimeIsInNoSum) {
   v1::GetFleetReply fleet;
-  for (int i = 0; i < 3; ++i) {
+  for (int i = 0; i < 4; ++i) {
     v1::Job job = EightRanks();
     if (i == 0) job.set_imported(true);
     if (i == 1) job.set_time_only("there is no GPU");
     if (i == 2) job.set_clock_kind(v1::CLOCK_KIND_FOREIGN);
+    if (i == 3) job.set_working_ranks(0);
     AddToFleet(job, &fleet);
     EXPECT_FALSE(fleet.jobs(i).has_gpu_ns());
   }
   EXPECT_FALSE(fleet.has_total());
   EXPECT_THAT(fleet.jobs(1).message(), HasSubstr("no GPU"));
+  EXPECT_THAT(fleet.jobs(3).message(), HasSubstr("same ranks"));
 }
 
 }  // namespace
