@@ -243,8 +243,10 @@ TEST_F(OutboxTest, OneCommitIsCutIntoBatchesThatAHubReads) {
   outbox->OnStored();
   EXPECT_GT(outbox->last_sequence(), 20);
   outbox = *Outbox::Open(store.get());  // the last one is whole, too
+  const auto rows = outbox->Read(0, 1000);
+  ASSERT_TRUE(rows.ok());
   size_t reports = 0;
-  for (const OutboxRow& row : *outbox->Read(0, 1000)) {
+  for (const OutboxRow& row : *rows) {
     const auto bytes = FromZstdFrame(row.bytes, NodeReports::kMostBatchBytes);
     ASSERT_TRUE(bytes.ok()) << bytes.status();
     reports += jobs::ReadReports(*bytes)->size();
