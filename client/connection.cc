@@ -13,12 +13,14 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
 
 #include "absl/cleanup/cleanup.h"
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -108,7 +110,7 @@ std::string LastLine(int fd) {
   return last;
 }
 
-absl::StatusOr<std::string> ReadPem(const std::string& path) {
+absl::StatusOr<std::string> ReadWhole(const std::string& path) {
   std::ifstream file(path);
   std::stringstream text;
   text << file.rdbuf();
@@ -127,9 +129,22 @@ absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> TlsCredentials(
       {&options.key_file, &tls.pem_private_key}};
   for (auto [path, target] : files) {
     if (path->empty()) continue;
-    SEQPOINT_ASSIGN_OR_RETURN(*target, ReadPem(*path));
+    SEQPOINT_ASSIGN_OR_RETURN(*target, ReadWhole(*path));
   }
-  return grpc::SslCredentials(tls);
+  std::string token_file = options.token_file;
+  if (const char* path = NonEmptyEnv("SEQPOINT_TOKEN_FILE");
+      path != nullptr && token_file.empty()) {
+    token_file = path;
+  }
+  if (token_file.empty()) return grpc::SslCredentials(tls);
+  SEQPOINT_ASSIGN_OR_RETURN(std::string token, ReadWhole(token_file));
+  absl::StripAsciiWhitespace(&token);
+  // A header holds nothing else, and the token itself belongs into no message.
+  if (token.empty() || !std::all_of(token.begin(), token.end(), absl::ascii_isgraph)) {
+    return InvalidArgument(token_file, " holds no token: one word on one line");
+  }
+  return grpc::CompositeChannelCredentials(grpc::SslCredentials(tls),
+                                           grpc::AccessTokenCredentials(token));
 }
 
 // A file that belongs to this program: as the variable `environment` says, or in its folders.
@@ -164,7 +179,7 @@ absl::Status Reach(grpc::Channel& channel, const std::string& address) {
   if (state == GRPC_CHANNEL_READY) return absl::OkStatus();
   return absl::UnavailableError(absl::StrCat(
       "no daemon answers on ", address, " over TLS; look at name and port, at --listen and ",
-      "--tls-certificate of seqpointd there, and at --ca, --cert and --key here"));
+      "--tls-certificate of seqpointd there, and at --ca, --cert, --key and --token-file here"));
 }
 
 }  // namespace

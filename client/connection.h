@@ -28,6 +28,7 @@ struct ConnectOptions {
   std::string ca_file;           // PEM; empty: the system's
   std::string certificate_file;  // PEM, with key_file: mutual TLS
   std::string key_file;
+  std::string token_file;  // who the client is, with or without a certificate
 };
 
 class Connection {

@@ -18,6 +18,7 @@
 #include "client/commands/planners.h"
 #include "client/text/help.h"
 #include "proto/invalid_argument.h"
+#include "proto/tls_versions.h"
 
 namespace seqpoint::client {
 namespace {
@@ -119,6 +120,7 @@ int Main(Words words) {
 
 int main(int argc, char** argv) {
   signal(SIGXFSZ, SIG_IGN);  // a file size limit is a full disk: write says so
+  seqpoint::RequireTls13();
   // The status of a call says it better than what gRPC logs.
   gpr_set_log_function([](gpr_log_func_args*) {});
   const int code = seqpoint::client::Main(std::vector<std::string>(argv + 1, argv + argc));

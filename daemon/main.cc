@@ -24,6 +24,7 @@
 #include "daemon/rpc/uplink.h"
 #include "daemon/service/daemon.h"
 #include "daemon/settings/settings.h"
+#include "proto/tls_versions.h"
 #include "spdlog/sinks/basic_file_sink.h"
 #include "spdlog/spdlog.h"
 
@@ -157,6 +158,7 @@ int Serve(int argc, char** argv, Settings& settings) {
   signal(SIGPIPE, SIG_IGN);
   signal(SIGXFSZ, SIG_IGN);  // a file size limit is a full disk: write says so
 
+  seqpoint::RequireTls13();
   if (const absl::Status status = StartLog(settings); !status.ok()) return Fail(status);
   const Notifier notifier;
 

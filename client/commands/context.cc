@@ -28,6 +28,9 @@ void Context::AddTo(CLI::App* app) {
                           ->needs(server);
   AddValue(app, "--key FILE", &connect_.key_file, "PEM file of the client's key")
       ->needs(certificate);
+  AddValue(app, "--token-file FILE", &connect_.token_file,
+           "file with the client's token (default: SEQPOINT_TOKEN_FILE)")
+      ->needs(server);
 }
 
 absl::StatusOr<std::unique_ptr<Connection>> Context::ConnectToRunning() const {

@@ -925,7 +925,7 @@ TEST_F(RpcTest, TcpIsOpenedForThoseWhoShowACertificate) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("would serve everybody"));
   options_.tls_client_ca_file = options_.tls_certificate_file;
   status = Server::Start(options_, &backend_).status();
-  EXPECT_THAT(std::string(status.message()), HasSubstr("key.pem"));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("cert.pem"));
 
   std::string make_key = absl::StrCat(
       "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj ",

@@ -28,12 +28,15 @@
 #include "daemon/queries/metric_sets.h"
 #include "daemon/queries/presets.h"
 #include "daemon/queries/reply_text.h"
+#include "daemon/rpc/access.h"
 #include "daemon/rpc/ingest_service.h"
 #include "daemon/rpc/listener.h"
 #include "daemon/rpc/reflection.h"
 #include "daemon/rpc/requests.h"
-#include "daemon/rpc/text_file.h"
+#include "daemon/rpc/tls_credentials.h"
+#include "daemon/rpc/tls_files.h"
 #include "seqpoint/v1/profiler.grpc.pb.h"
+#include "spdlog/spdlog.h"
 
 namespace seqpoint::rpc {
 namespace {
@@ -479,16 +482,15 @@ class GrpcServer final : public Server {
       SEQPOINT_RETURN_IF_ERROR(listener_.ListenUnix(options.socket_path, unix_acceptor_.get()));
     }
     if (!options.tcp_address.empty()) {
-      SEQPOINT_ASSIGN_OR_RETURN(const auto credentials, TlsCredentials(options));
+      SEQPOINT_ASSIGN_OR_RETURN(tls_, MakeTls(options));
       tcp_acceptor_ = builder.experimental().AddExternalConnectionAcceptor(
-          Builder::ExternalConnectionType::FROM_FD, credentials);
+          Builder::ExternalConnectionType::FROM_FD, tls_);
       SEQPOINT_ASSIGN_OR_RETURN(tcp_port_,
                                 listener_.ListenTcp(options.tcp_address, tcp_acceptor_.get()));
     }
     server_ = builder.BuildAndStart();
     if (server_ == nullptr) {  // gRPC tells why in its own log
-      return absl::InvalidArgumentError(
-          "gRPC cannot start; TLS certificate and key must be PEM files and a pair");
+      return absl::InvalidArgumentError("gRPC cannot start, for a reason that it logs by itself");
     }
     listener_.Start();
     server_->GetHealthCheckService()->SetServingStatus("seqpoint.v1.Profiler", true);
@@ -511,35 +513,44 @@ class GrpcServer final : public Server {
   absl::Duration since_last_question() const override { return service_.since_last_question(); }
 
  private:
-  static absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> TlsCredentials(
-      const ServerOptions& options) {
+  static absl::StatusOr<std::shared_ptr<TlsCredentials>> MakeTls(const ServerOptions& options) {
     if (options.tls_certificate_file.empty() || options.tls_key_file.empty()) {
       return absl::InvalidArgumentError(
           absl::StrCat("TCP address ", options.tcp_address,
                        " needs TLS: give a certificate and a key (--tls-certificate, --tls-key), "
                        "or use the unix socket"));
     }
-    // Every client that connects may control and read jobs: without this everybody could.
-    if (options.tls_client_ca_file.empty()) {
+    const bool tokens = !options.access.token_file.empty();
+    if (options.tls_client_ca_file.empty() && !tokens) {
       return absl::InvalidArgumentError(
           absl::StrCat("TCP address ", options.tcp_address,
                        " would serve everybody who reaches it: give the CA whose certificates "
-                       "clients must show (--tls-client-ca), or use the unix socket"));
+                       "clients must show (--tls-client-ca), or their tokens (--tokens), or use "
+                       "the unix socket"));
     }
-    grpc::SslServerCredentialsOptions tls(
-        GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY);
-    auto& [key, certificate] = tls.pem_key_cert_pairs.emplace_back();
-    SEQPOINT_ASSIGN_OR_RETURN(key, ReadTextFile("TLS key", options.tls_key_file));
-    SEQPOINT_ASSIGN_OR_RETURN(certificate,
-                              ReadTextFile("TLS certificate", options.tls_certificate_file));
-    SEQPOINT_ASSIGN_OR_RETURN(tls.pem_root_certs,
-                              ReadTextFile("TLS client CA", options.tls_client_ca_file));
-    return grpc::SslServerCredentials(tls);
+    SEQPOINT_ASSIGN_OR_RETURN(auto files,
+                              TlsFiles::Open({.certificate = options.tls_certificate_file,
+                                              .key = options.tls_key_file,
+                                              .authorities = options.tls_client_ca_file}));
+    SEQPOINT_ASSIGN_OR_RETURN(auto access, Access::Open(options.access));
+    auto certificates = TlsCredentials::Certificates::kNotAskedFor;
+    if (!options.tls_client_ca_file.empty()) {
+      certificates = tokens ? TlsCredentials::Certificates::kVerifiedIfShown
+                            : TlsCredentials::Certificates::kRequired;
+      if (!access->has_names()) {
+        spdlog::warn(
+            "every certificate of {} may control jobs and report as a node: --control-names, "
+            "--read-names and --node-names say who may",
+            options.tls_client_ca_file);
+      }
+    }
+    return std::make_shared<TlsCredentials>(certificates, std::move(files), std::move(access));
   }
 
   Service service_;
   std::optional<IngestService> ingest_;  // of a hub
   Reflection reflection_;
+  std::shared_ptr<TlsCredentials> tls_;  // of TCP
   std::unique_ptr<Listener::Acceptor> unix_acceptor_, tcp_acceptor_;
   std::unique_ptr<grpc::Server> server_;
   Listener listener_;

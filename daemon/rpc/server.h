@@ -18,6 +18,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "daemon/rpc/access.h"
 #include "daemon/service/backend.h"
 #include "daemon/service/daemon_parts.h"
 
@@ -26,11 +27,14 @@ namespace seqpoint::rpc {
 struct ServerOptions {
   std::string socket_path;  // file mode 0660; empty: none
 
-  // "host:port" (port 0: any free one); empty: none. Needs the three files below.
+  // "host:port" (port 0: any free one); empty: none. Needs the certificate, the key, and the CA of
+  // clients or their tokens.
   std::string tcp_address;
   std::string tls_certificate_file;  // PEM, the chain
   std::string tls_key_file;          // PEM
-  std::string tls_client_ca_file;    // PEM; clients must show a certificate of this CA
+  // PEM. Clients must show a certificate of this CA; with tokens they need not.
+  std::string tls_client_ca_file;
+  AccessOptions access;  // over TCP; who reaches the socket may do everything
 
   std::optional<service::HubParts> hub;  // it is served to nodes, too; the parts stay
 

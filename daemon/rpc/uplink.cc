@@ -19,7 +19,7 @@
 #include "daemon/base/change_signal.h"
 #include "daemon/base/clock.h"
 #include "daemon/base/status_macros.h"
-#include "daemon/rpc/text_file.h"
+#include "daemon/rpc/tls_files.h"
 #include "daemon/service/node_reports.h"
 #include "injection/abi/ring.h"
 #include "proto/host_name.h"
@@ -41,9 +41,9 @@ absl::Status ErrorOf(const grpc::Status& status) {
   return {static_cast<absl::StatusCode>(status.error_code()), status.error_message()};
 }
 
-absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> CredentialsOf(
-    const UplinkOptions& options) {
-  if (absl::StartsWith(options.address, "unix:")) return grpc::InsecureChannelCredentials();
+// Null for a unix socket, which needs none.
+absl::StatusOr<std::unique_ptr<TlsFiles>> FilesOf(const UplinkOptions& options) {
+  if (absl::StartsWith(options.address, "unix:")) return nullptr;
   if (options.tls_certificate_file.empty() || options.tls_key_file.empty() ||
       options.tls_ca_file.empty()) {
     return absl::InvalidArgumentError(
@@ -51,12 +51,16 @@ absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> CredentialsOf(
                      " needs --tls-certificate, --tls-key and --hub-ca: what nodes and hubs say "
                      "crosses a network only under TLS"));
   }
-  grpc::SslCredentialsOptions ssl;
-  SEQPOINT_ASSIGN_OR_RETURN(ssl.pem_cert_chain,
-                            ReadTextFile("TLS certificate", options.tls_certificate_file));
-  SEQPOINT_ASSIGN_OR_RETURN(ssl.pem_private_key, ReadTextFile("TLS key", options.tls_key_file));
-  SEQPOINT_ASSIGN_OR_RETURN(ssl.pem_root_certs, ReadTextFile("hub CA", options.tls_ca_file));
-  return grpc::SslCredentials(ssl);
+  return TlsFiles::Open({.certificate = options.tls_certificate_file,
+                         .key = options.tls_key_file,
+                         .authorities = options.tls_ca_file});
+}
+
+std::shared_ptr<grpc::ChannelCredentials> CredentialsOf(const TlsFiles* files) {
+  if (files == nullptr) return grpc::InsecureChannelCredentials();
+  return grpc::SslCredentials({.pem_root_certs = files->pem().authorities,
+                               .pem_private_key = files->pem().key,
+                               .pem_cert_chain = files->pem().certificate});
 }
 
 // One connection to the hub.
@@ -178,10 +182,14 @@ absl::Status HubStream::Run(const std::atomic<bool>& stop, const OnHello& on_hel
   SEQPOINT_ASSIGN_OR_RETURN(const v1::NodeMessage hello, Hello());
   stream_ = stub_->Connect(&context_);
   v1::HubMessage reply;
-  if (!stream_->Write(hello) || !stream_->Read(&reply) || !reply.has_hello()) {
-    context_.TryCancel();
-    const grpc::Status status = stream_->Finish();
+  if (!stream_->Write(hello) || !stream_->Read(&reply)) {
+    const grpc::Status status = stream_->Finish();  // what the hub says
     return status.ok() ? absl::UnavailableError("the hub ended the stream") : ErrorOf(status);
+  }
+  if (!reply.has_hello()) {
+    context_.TryCancel();
+    (void)stream_->Finish();
+    return absl::UnavailableError("the hub did not say hello");
   }
   window_bytes_ = reply.hello().window_bytes();
   outbox_.Acknowledge(std::min(reply.hello().acknowledged(), outbox_.last_sequence()));
@@ -223,17 +231,12 @@ absl::Status HubStream::Run(const std::atomic<bool>& stop, const OnHello& on_hel
 
 class UplinkImpl final : public Uplink {
  public:
-  UplinkImpl(std::string address, std::shared_ptr<grpc::ChannelCredentials> credentials,
-             service::Outbox* outbox, const service::TraceAnswers* traces)
-      : address_(std::move(address)), outbox_(*outbox), traces_(*traces) {
-    grpc::ChannelArguments arguments;
-    arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, kPingMs);
-    arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kPongMs);
-    arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);  // as many as it takes
-    arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 1000);
+  UplinkImpl(std::string address, std::unique_ptr<TlsFiles> files, service::Outbox* outbox,
+             const service::TraceAnswers* traces)
+      : address_(std::move(address)), files_(std::move(files)), outbox_(*outbox), traces_(*traces) {
     hub_.set_address(address_);
     outbox_.SetHub(hub_);
-    channel_ = grpc::CreateCustomChannel(address_, std::move(credentials), arguments);
+    channel_ = NewChannel();
     thread_ = std::thread([this] { Run(); });
   }
   ~UplinkImpl() override {
@@ -247,10 +250,20 @@ class UplinkImpl final : public Uplink {
   }
 
  private:
+  std::shared_ptr<grpc::Channel> NewChannel() const {
+    grpc::ChannelArguments arguments;
+    arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, kPingMs);
+    arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kPongMs);
+    arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);  // as many as it takes
+    arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 1000);
+    return grpc::CreateCustomChannel(address_, CredentialsOf(files_.get()), arguments);
+  }
+
   void Run() {
     std::minstd_rand random(std::random_device{}());
     absl::Duration pause = kFirstPause;
     while (!stop_) {
+      if (files_ != nullptr && files_->Reload()) channel_ = NewChannel();
       HubStream stream(channel_, outbox_, traces_);
       {
         absl::MutexLock lock(&mutex_);
@@ -283,6 +296,7 @@ class UplinkImpl final : public Uplink {
   }
 
   const std::string address_;
+  const std::unique_ptr<TlsFiles> files_;  // null: a unix socket. Of the thread, as the channel is
   service::Outbox& outbox_;
   const service::TraceAnswers& traces_;
   std::shared_ptr<grpc::Channel> channel_;
@@ -300,8 +314,8 @@ class UplinkImpl final : public Uplink {
 absl::StatusOr<std::unique_ptr<Uplink>> Uplink::Start(const UplinkOptions& options,
                                                       service::Outbox* outbox,
                                                       const service::TraceAnswers* traces) {
-  SEQPOINT_ASSIGN_OR_RETURN(auto credentials, CredentialsOf(options));
-  return std::make_unique<UplinkImpl>(options.address, std::move(credentials), outbox, traces);
+  SEQPOINT_ASSIGN_OR_RETURN(auto files, FilesOf(options));
+  return std::make_unique<UplinkImpl>(options.address, std::move(files), outbox, traces);
 }
 
 }  // namespace seqpoint::rpc

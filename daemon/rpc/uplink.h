@@ -25,6 +25,7 @@ struct UplinkOptions {
   std::string tls_certificate_file;  // PEM, the chain: who this node is
   std::string tls_key_file;          // PEM
   std::string tls_ca_file;           // PEM; the hub must show a certificate of this CA
+  // Files that change are read again before the next attempt to connect.
 };
 
 class Uplink {

@@ -134,7 +134,16 @@ void AddOptions(CLI::App& app, Settings& settings) {
                  "PEM file of the certificate chain");
   app.add_option("--tls-key", settings.server.tls_key_file, "PEM file of the key");
   app.add_option("--tls-client-ca", settings.server.tls_client_ca_file,
-                 "PEM file of the certificate authority of the clients; required with --listen");
+                 "PEM file of the certificate authority of the clients; required with --listen, "
+                 "unless there are --tokens");
+  rpc::AccessOptions& access = settings.server.access;
+  app.add_option("--control-names", access.control_names,
+                 "certificates that may do everything with jobs, by their names: \"admin,*.ops\"");
+  app.add_option("--read-names", access.read_names, "certificates that may ask and not change");
+  app.add_option("--node-names", access.node_names, "certificates that may report as nodes");
+  app.add_option("--tokens", access.token_file,
+                 "file of tokens that clients may show instead of a certificate: lines "
+                 "`read NAME SHA256` or `control NAME SHA256`");
   app.add_option("--hub", settings.uplink.address,
                  "tell this hub of all jobs: host:port, over TLS, or unix:PATH");
   app.add_option("--hub-ca", settings.uplink.tls_ca_file,
@@ -260,6 +269,12 @@ absl::StatusOr<Settings> LoadSettings(int argc, const char* const* argv) {
     return absl::InvalidArgumentError(absl::StrCat(message, "; see seqpointd --help"));
   }
   if (const absl::Status status = CheckTogether(settings); !status.ok()) return status;
+  if (OnCommandLine(argc, argv, "store") &&
+      WithoutSecrets(settings.daemon.store_path) != settings.daemon.store_path) {
+    return absl::InvalidArgumentError(
+        "--store: other users see a password on the command line; leave it out, and put it into "
+        "~/.pgpass, the configuration file or SEQPOINTD_STORE");
+  }
 
   for (const CLI::Option* option : options) {
     settings.values[KeyOf(*option)] = WithoutSecrets(TextOf(*option));

@@ -85,17 +85,25 @@ TEST_F(SettingsTest, ErrorsNameTheFileTheLineAndTheWayOut) {
 }
 
 TEST_F(SettingsTest, CheckConfigPrintsAFileThatIsReadAgainAndNoSecrets) {
-  const auto shown =
-      Load({"--check-config", "--store", "postgresql://user:hunter2@host/db", "--accept-nodes"});
+  setenv("SEQPOINTD_STORE", "postgresql://user:hunter2@host/db", 1);
+  const auto shown = Load({"--check-config", "--accept-nodes"});
+  unsetenv("SEQPOINTD_STORE");
   ASSERT_TRUE(shown.ok()) << shown.status();
   EXPECT_THAT(shown->answer, Not(HasSubstr("hunter2")));
   EXPECT_THAT(shown->answer,
-              HasSubstr("store = \"postgresql://user:***@host/db\"  # command line\n"));
+              HasSubstr("store = \"postgresql://user:***@host/db\"  # SEQPOINTD_STORE\n"));
   EXPECT_THAT(shown->answer, HasSubstr("measurements = 64  # default\n"));
   const std::string file = Write(shown->answer);
   const auto again = Load({"--config", file.c_str()});
   ASSERT_TRUE(again.ok()) << again.status();
   EXPECT_EQ(again->values, shown->values);
+}
+
+TEST_F(SettingsTest, APasswordOnTheCommandLineIsRefusedAndNotRepeated) {
+  const std::string error = Error({"--store", "postgresql://user:hunter2@host/db"});
+  EXPECT_THAT(error, HasSubstr("other users see a password on the command line"));
+  EXPECT_THAT(error, Not(HasSubstr("hunter2")));
+  EXPECT_TRUE(Load({"--store", "postgresql://user@host/db"}).ok());
 }
 
 TEST_F(SettingsTest, SecretsInAddresses) {

@@ -51,9 +51,15 @@ void KillAndWait(pid_t* pid, int signal) {
   *pid = 0;
 }
 
-Api::Api(const std::filesystem::path& socket)
-    : stub_(v1::Profiler::NewStub(
-          grpc::CreateChannel("unix:" + socket.string(), grpc::InsecureChannelCredentials()))) {}
+Api::Api(const std::filesystem::path& socket) {
+  grpc::ChannelArguments arguments;
+  // A daemon that is starting is soon there; by default gRPC tries again after a second, then
+  // later.
+  arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
+  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 100);
+  stub_ = v1::Profiler::NewStub(grpc::CreateCustomChannel(
+      "unix:" + socket.string(), grpc::InsecureChannelCredentials(), arguments));
+}
 
 std::optional<std::vector<v1::Iteration>> Api::Iterations(const std::string& job,
                                                           std::optional<int> rank) {
