@@ -15,7 +15,7 @@ foreach(component product tests)
       continue()
     endif()
     add_dependencies(bundle ${target})
-    set_target_properties(${target} PROPERTIES INSTALL_RPATH "$ORIGIN/../lib")
+    set_target_properties(${target} PROPERTIES INSTALL_RPATH "")  # ./dev package sets the bundle's
     install(TARGETS ${target} RUNTIME_DEPENDENCY_SET seqpoint_needs
       RUNTIME DESTINATION bin COMPONENT ${component}
       LIBRARY DESTINATION lib COMPONENT ${component})
@@ -42,4 +42,6 @@ install(DIRECTORY ${PROJECT_SOURCE_DIR}/tests/gpu DESTINATION tests COMPONENT te
 install(FILES ${PROJECT_SOURCE_DIR}/tests/workloads/histograms.cc DESTINATION tests/workloads
   COMPONENT tests)
 install(PROGRAMS ${PROJECT_SOURCE_DIR}/tests/gpu/gpu DESTINATION . COMPONENT tests)
+install(PROGRAMS ${PROJECT_SOURCE_DIR}/deploy/slurm/task_prolog.sh ${PROJECT_SOURCE_DIR}/deploy/slurm/seqpoint-task
+  DESTINATION share/seqpoint/slurm COMPONENT product)
 install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION . COMPONENT product)

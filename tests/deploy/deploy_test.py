@@ -1,5 +1,6 @@
 """The files of deploy/, and seqpointd as somebody operates it. usage: deploy_test.py BUILD DEPLOY CASE"""
 
+import glob
 import json
 import os
 import re
@@ -105,6 +106,58 @@ class Units(Case):
             level = re.search(r"Overall exposure level for \S+: ([0-9.]+)", judged.stdout)
             self.assertIsNotNone(level, judged.stdout + judged.stderr)
             self.assertLess(float(level.group(1)), 2.0, judged.stdout)
+
+
+class DebianPackages(Case):
+    """What is in the packages. `./dev package --deb --try` installs them into a bare Debian."""
+
+    def runTest(self):
+        need("dpkg-shlibdeps", "dpkg-dev")
+        made = subprocess.run(["cpack", "--config", f"{BUILD}/CPackConfig.cmake", "-B", self.folder,
+                               "-D", "CPACK_COMPONENTS_ALL=seqpointd;seqpoint",
+                               "-D", "CPACK_DEBIAN_COMPRESSION_TYPE=gzip"],
+                              capture_output=True, text=True, check=False)
+        self.assertEqual(made.returncode, 0, made.stdout + made.stderr)
+        files, fields = {}, {}
+        for path in glob.glob(f"{self.folder}/*.deb"):
+            name = os.path.basename(path).split("_")[0]
+            listed = subprocess.run(["dpkg-deb", "-c", path], capture_output=True, text=True, check=True)
+            files[name] = {line.split()[5][1:]: line.split()[:2] for line in listed.stdout.splitlines()}
+            told = subprocess.run(["dpkg-deb", "-f", path], capture_output=True, text=True, check=True)
+            fields[name] = dict(line.split(": ", 1) for line in told.stdout.splitlines() if ": " in line)
+            subprocess.run(["dpkg-deb", "-R", path, f"{self.folder}/root-{name}"], check=True)
+        for path in ("/usr/bin/seqpoint", "/usr/lib/seqpoint/libseqpoint_inject.so", "/usr/include/seqpoint.h",
+                     "/usr/share/seqpoint/python/seqpoint.pth",
+                     "/usr/share/seqpoint/slurm/task_prolog.sh", "/usr/share/doc/seqpoint/copyright"):
+            self.assertIn(path, files["seqpoint"])
+        self.assertEqual([path for path in files["seqpoint"] if path.endswith("_test.py")], [])
+        for path in ("/usr/bin/seqpointd", "/lib/systemd/system/seqpointd.service",
+                     "/lib/systemd/system/seqpointd-hub.service", "/usr/share/doc/seqpointd/copyright"):
+            self.assertIn(path, files["seqpointd"])
+        for package in files:  # nobody else's, and nothing that others may write
+            for path, (mode, owner) in files[package].items():
+                self.assertEqual((mode[5], mode[8], owner), ("-", "-", "root/root"), path)
+        version = fields["seqpointd"]["Version"]
+        self.assertIn(f"seqpointd (= {version})", fields["seqpoint"]["Depends"])
+        for library in ("libc6", "libgrpc++1.51", "libsqlite3-0", "adduser"):
+            self.assertIn(library, fields["seqpointd"]["Depends"])
+        # Settings that the daemon takes, and that an upgrade leaves.
+        root = f"{self.folder}/root-seqpointd"
+        with open(f"{root}/DEBIAN/conffiles", encoding="utf-8") as file:
+            settings = file.read().split()
+        self.assertEqual(sorted(settings), sorted(path for path in files["seqpointd"]
+                                                  if path.startswith("/etc/") and path[-1] != "/"))
+        for path in settings:
+            with open(root + path, encoding="utf-8") as file:  # with the lines that a site takes in
+                text = re.sub(r"(?m)^#(?=[a-z-]+ = )", "", file.read())
+            with open(f"{self.folder}/settings.toml", "w", encoding="utf-8") as file:
+                file.write(text)
+            for one in (root + path, f"{self.folder}/settings.toml"):
+                checked = subprocess.run([f"{root}/usr/bin/seqpointd", "--config", one, "--check-config"],
+                                         capture_output=True, text=True, check=False)
+                self.assertEqual(checked.returncode, 0, checked.stderr)
+        for script in ("postinst", "prerm", "postrm"):
+            subprocess.run(["sh", "-n", f"{root}/DEBIAN/{script}"], check=True)
 
 
 class Rules(Case):
