@@ -1,4 +1,5 @@
 // seqpointd: the daemon of one node.
+#include <grpc/support/log.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/signalfd.h>
@@ -15,6 +16,7 @@
 #include "absl/time/time.h"
 #include "daemon/base/clock.h"
 #include "daemon/base/descriptors.h"
+#include "daemon/base/line_limit.h"
 #include "daemon/base/retry.h"
 #include "daemon/operate/http_server.h"
 #include "daemon/operate/log_format.h"
@@ -48,6 +50,15 @@ int Fail(const absl::Status& status, int exit_code = 1) {
 }
 
 absl::Duration Now() { return absl::Nanoseconds(seqpoint::Clock::System().MonotonicNs()); }
+
+// A handshake that failed is a line of gRPC's log, and peers can fail as often as they like.
+void LogOfGrpc(gpr_log_func_args* line) {
+  static seqpoint::LineLimit& limit = *new seqpoint::LineLimit;
+  if (line->severity == GPR_LOG_SEVERITY_DEBUG) return;
+  if (const auto left_out = limit.Admit()) {
+    spdlog::warn("gRPC: {}{}", line->message, seqpoint::LeftOut(*left_out));
+  }
+}
 
 absl::Status StartLog(const Settings& settings) {
   if (!settings.log_path.empty()) {
@@ -159,6 +170,7 @@ int Serve(int argc, char** argv, Settings& settings) {
   signal(SIGXFSZ, SIG_IGN);  // a file size limit is a full disk: write says so
 
   seqpoint::RequireTls13();
+  gpr_set_log_function(&LogOfGrpc);
   if (const absl::Status status = StartLog(settings); !status.ok()) return Fail(status);
   const Notifier notifier;
 

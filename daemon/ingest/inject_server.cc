@@ -147,6 +147,11 @@ absl::Status InjectServer::Start(const std::string& directory) {
   } else if (errno != EEXIST) {
     return SystemError("cannot make directory", directory);
   }
+  const bool for_others = !options_.allowed_users.empty();
+  if (struct stat folder = {}; for_others && stat(directory.c_str(), &folder) == 0 &&
+                               chmod(directory.c_str(), (folder.st_mode & 0777) | 0011) != 0) {
+    return SystemError("other users may not enter; chmod", directory);
+  }
 
   // The lock, not the socket, says whether another daemon lives: it ends with its process.
   const std::string lock_path = path_ + ".lock";
@@ -182,7 +187,7 @@ absl::Status InjectServer::Start(const std::string& directory) {
   }
   bound_ = true;
   // Before listen(): nobody gets in under the wrong mode.
-  if (chmod(path_.c_str(), 0600) != 0) {
+  if (chmod(path_.c_str(), for_others ? 0666 : 0600) != 0) {
     return SystemError("chmod", path_);
   }
   if (listen(listen_fd_, kBacklog) != 0) return SystemError("cannot listen on", path_);
@@ -310,9 +315,11 @@ void InjectServer::OnReadable(uint64_t id) {
 // unread reports an error to its sender, not our sentence.)
 absl::Status InjectServer::Greet(uint64_t id, std::string_view message, int ring_fd) {
   Peer& peer = peers_.at(id);
-  if (peer.uid != geteuid() && peer.uid != 0) {
+  if (peer.uid != geteuid() && peer.uid != 0 && !options_.allowed_users.contains(peer.uid)) {
     return absl::PermissionDeniedError(
-        absl::StrCat("it serves user ", geteuid(), ", this process runs as ", peer.uid));
+        absl::StrCat("it serves user ", geteuid(),
+                     options_.allowed_users.empty() ? "" : " and those of --allow-users",
+                     ", this process runs as ", peer.uid));
   }
   abi::Hello hello = {};
   // Every version begins with magic and version.

@@ -21,6 +21,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -53,14 +54,16 @@ class InjectServer {
   };
 
   struct Options {
-    size_t max_processes = 1024;  // each takes two descriptors
-    int hello_timeout_ms = 2000;  // for a peer that connects and says nothing
+    size_t max_processes = 1024;    // each takes two descriptors
+    int hello_timeout_ms = 2000;    // for a peer that connects and says nothing
+    std::set<uid_t> allowed_users;  // besides our own and root
     RingReaderOptions reader;
   };
 
   // Makes `directory` (one level, mode 0700) and inject.sock in it (0600), replacing a socket that
-  // nobody listens on. Processes of our own user and of root are taken. AlreadyExists: another
-  // daemon serves it.
+  // nobody listens on. Processes of our own user and of root are taken. Where other users are
+  // allowed, everybody may enter the directory (0711) and connect (0666), and hears why not.
+  // AlreadyExists: another daemon serves it.
   static absl::StatusOr<std::unique_ptr<InjectServer>> Listen(const std::string& directory,
                                                               const Options& options,
                                                               Handler* handler);

@@ -16,6 +16,7 @@
 #include <thread>
 
 #include "injection/ring/connection.h"
+#include "tests/support/as_user.h"
 #include "tests/support/served_ring.h"
 #include "tests/support/temp_folder.h"
 
@@ -139,6 +140,30 @@ TEST_F(InjectServerTest, TextOfAnyBytesBecomesUtf8) {
   ASSERT_TRUE(Connect(connection, text).ok());
   EXPECT_EQ(processes_.begin()->second.text,
             "host=m\xC3\xBCnchen \xE2\x9C\x93 \xF0\x9F\x98\x80\na=?\?(????\nb=??");
+}
+
+TEST_F(InjectServerTest, UsersWhoAreListedAreTakenAndOthersHearWhyNot) {
+  if (geteuid() != 0) GTEST_SKIP() << "only root can be another user";
+  chmod(parent_.c_str(), 0711);
+  Listen({.allowed_users = {1234}});
+  const auto answer_to = [&](uid_t user) {
+    const int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    AsUser(user, [&] {
+      sockaddr_un address = {.sun_family = AF_UNIX};
+      memcpy(address.sun_path, Path().c_str(), Path().size());
+      EXPECT_EQ(connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
+      EXPECT_EQ(send(fd, "x", 1, 0), 1);
+    });
+    for (int i = 0; i < 3; ++i) server_->RunOnce(10);
+    char answer[sizeof(abi::Welcome) + 512] = {};
+    EXPECT_GT(recv(fd, answer, sizeof answer - 1, MSG_DONTWAIT), 0);
+    close(fd);
+    return std::string(answer + sizeof(abi::Welcome));
+  };
+  EXPECT_EQ(answer_to(1234), "1 bytes are not a hello");
+  EXPECT_EQ(answer_to(0), "1 bytes are not a hello");
+  EXPECT_EQ(answer_to(1235),
+            "it serves user 0 and those of --allow-users, this process runs as 1235");
 }
 
 TEST_F(InjectServerTest, ModesKeepOthersOut) {

@@ -42,7 +42,6 @@ constexpr Roles kAll = {.node = true, .read = true, .control = true};
 // 256 random bits have 43 characters in base64. A word that people remember is soon guessed.
 constexpr size_t kLeastTokenBytes = 32;
 constexpr size_t kMostTokenFileBytes = 1 << 20;
-constexpr int kMostRefusedLines = 1000;  // a peer that asks for ever does not fill the disk
 
 void Add(const Roles& more, Roles* roles) {
   roles->node |= more.node;
@@ -239,10 +238,8 @@ absl::Status Access::Decide(absl::string_view method, const CallingPeer& peer) {
 absl::Status Access::Check(absl::string_view method, const CallingPeer& peer) {
   absl::Status status = Decide(method, peer);
   if (status.ok()) return status;
-  absl::MutexLock lock(&mutex_);
-  if (++refused_ <= kMostRefusedLines) {
-    spdlog::warn("refused: {}{}", std::string(status.message()),
-                 refused_ == kMostRefusedLines ? "; no further line will say so" : "");
+  if (const auto left_out = refusals_.Admit()) {
+    spdlog::warn("refused: {}{}", std::string(status.message()), LeftOut(*left_out));
   }
   return status;
 }

@@ -19,6 +19,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/synchronization/mutex.h"
+#include "daemon/base/line_limit.h"
 
 namespace seqpoint::rpc {
 
@@ -73,7 +74,7 @@ class Access {
   absl::Mutex mutex_;
   Tokens tokens_ ABSL_GUARDED_BY(mutex_);
   std::string stamp_ ABSL_GUARDED_BY(mutex_);  // of the file as it was looked at last
-  int refused_ ABSL_GUARDED_BY(mutex_) = 0;
+  LineLimit refusals_;
 };
 
 }  // namespace seqpoint::rpc

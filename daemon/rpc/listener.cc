@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <map>
 #include <optional>
 #include <utility>
 
@@ -18,6 +19,7 @@
 #include "absl/strings/str_cat.h"
 #include "daemon/base/clock.h"
 #include "daemon/base/listen_addresses.h"
+#include "spdlog/spdlog.h"
 
 namespace seqpoint::rpc {
 namespace {
@@ -65,6 +67,21 @@ int PortOf(int fd) {
   return absl::SimpleAtoi(port, &number) ? number : 0;
 }
 
+// The peers who share one: an IPv4 address, or the network of an IPv6 one, of which a host has as
+// many as it likes.
+std::string PeerOf(const sockaddr_storage& address) {
+  if (address.ss_family == AF_INET) {
+    const auto& v4 = reinterpret_cast<const sockaddr_in&>(address).sin_addr;
+    return {reinterpret_cast<const char*>(&v4), sizeof v4};
+  }
+  if (address.ss_family != AF_INET6) return "";
+  const auto& v6 = reinterpret_cast<const sockaddr_in6&>(address).sin6_addr;
+  const char* const bytes = reinterpret_cast<const char*>(&v6);
+  constexpr size_t kV4Begin = 12, kV4Bytes = 4, kNetworkBytes = 8;
+  if (IN6_IS_ADDR_V4MAPPED(&v6)) return {bytes + kV4Begin, kV4Bytes};
+  return {bytes, kNetworkBytes};
+}
+
 }  // namespace
 
 absl::Status Listener::ListenUnix(const std::string& path, Acceptor* acceptor) {
@@ -87,7 +104,8 @@ absl::Status Listener::ListenUnix(const std::string& path, Acceptor* acceptor) {
   }
   sockets_.push_back({fd, acceptor, path});
   // Before listen(): nobody gets in under another mode.
-  if (chmod(path.c_str(), 0660) != 0 || listen(fd, kBacklog) != 0) {
+  const mode_t mode = users_.empty() ? 0660 : 0666;
+  if (chmod(path.c_str(), mode) != 0 || listen(fd, kBacklog) != 0) {
     return absl::PermissionDeniedError(
         absl::StrCat("cannot listen on ", path, ": ", strerror(errno)));
   }
@@ -161,10 +179,10 @@ void Listener::Run() {
   while (!stop_) {
     int64_t now_ns = Clock::System().MonotonicNs();
     const bool accepting = now_ns >= accept_again_ns_;
-    const bool full = !waiting_.empty() && Full();
     polled.assign(1, {.fd = wake_fd_, .events = POLLIN});
     for (const Waiting& waiting : waiting_) {
-      polled.push_back({.fd = waiting.fd, .events = static_cast<int16_t>(full ? 0 : POLLIN)});
+      polled.push_back(
+          {.fd = waiting.fd, .events = static_cast<int16_t>(HasPlace(waiting.peer) ? POLLIN : 0)});
     }
     for (const Socket& socket : sockets_) {
       polled.push_back({.fd = socket.fd, .events = static_cast<int16_t>(accepting ? POLLIN : 0)});
@@ -179,7 +197,7 @@ void Listener::Run() {
       char byte;
       if ((events & (POLLHUP | POLLERR)) != 0 || now_ns >= waiting.deadline_ns) {
         close(waiting.fd);
-      } else if ((events & POLLIN) == 0 || Full()) {
+      } else if ((events & POLLIN) == 0 || !HasPlace(waiting.peer)) {
         left.push_back(waiting);
       } else if (recv(waiting.fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) != 1) {
         close(waiting.fd);
@@ -197,7 +215,10 @@ void Listener::Run() {
 
 void Listener::Accept(const Socket& socket, int64_t now_ns) {
   for (int i = 0; i < kAcceptsAtOnce; ++i) {
-    const int fd = accept4(socket.fd, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    sockaddr_storage address = {};
+    socklen_t size = sizeof address;
+    const int fd = accept4(socket.fd, reinterpret_cast<sockaddr*>(&address), &size,
+                           SOCK_NONBLOCK | SOCK_CLOEXEC);
     if (fd < 0) {
       // The socket stays readable: asked on, it would take a whole core.
       if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
@@ -205,30 +226,69 @@ void Listener::Accept(const Socket& socket, int64_t now_ns) {
       }
       return;
     }
-    waiting_.push_back({fd, socket.acceptor, now_ns + kPatienceNs});
-    if (waiting_.size() > kMostSilent) {
-      close(waiting_.front().fd);
-      waiting_.pop_front();
+    if (!socket.path.empty() && !MayConnect(fd)) {
+      close(fd);
+      continue;
     }
+    waiting_.push_back({fd, socket.acceptor, PeerOf(address), now_ns + kPatienceNs});
+    if (waiting_.size() > kMostSilent) EndOneSilent();
   }
+}
+
+void Listener::EndOneSilent() {
+  std::map<std::string, int> counts;
+  for (const Waiting& waiting : waiting_) ++counts[waiting.peer];
+  const auto most =
+      std::max_element(counts.begin(), counts.end(),
+                       [](const auto& a, const auto& b) { return a.second < b.second; });
+  const auto oldest = std::find_if(waiting_.begin(), waiting_.end(), [&](const Waiting& waiting) {
+    return waiting.peer == most->first;
+  });
+  close(oldest->fd);
+  waiting_.erase(oldest);
+}
+
+bool Listener::MayConnect(int fd) {
+  if (users_.empty()) return true;
+  ucred peer = {};
+  socklen_t size = sizeof peer;
+  const bool known = getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0;
+  if (known && (peer.uid == 0 || peer.uid == geteuid() || users_.contains(peer.uid))) return true;
+  if (const auto left_out = refusals_.Admit()) {
+    spdlog::warn("refused: user {} on api.sock; --allow-users lists who may connect{}", peer.uid,
+                 LeftOut(*left_out));
+  }
+  return false;
 }
 
 void Listener::HandOver(const Waiting& waiting) {
   struct stat file = {};
   fstat(waiting.fd, &file);
-  open_.push_back({waiting.fd, file.st_ino});
+  open_.push_back({waiting.fd, file.st_ino, waiting.peer});
   Acceptor::NewConnectionParameters connection;
   connection.fd = waiting.fd;
   waiting.acceptor->HandleNewConnection(&connection);
 }
 
-bool Listener::Full() {
-  if (open_.size() < max_connections_) return false;
+bool Listener::HasPlace(const std::string& peer) {
+  if (!IsFull(peer)) return true;
   std::erase_if(open_, [](const HandedOver& connection) {
     struct stat file;
     return fstat(connection.fd, &file) != 0 || file.st_ino != connection.inode;
   });
-  return open_.size() >= max_connections_;
+  return !IsFull(peer);
+}
+
+bool Listener::IsFull(const std::string& peer) const {
+  if (open_.size() >= max_connections_) return true;
+  if (peer.empty()) return false;
+  size_t on_tcp = 0, of_peer = 0;
+  for (const HandedOver& connection : open_) {
+    on_tcp += connection.peer.empty() ? 0 : 1;
+    of_peer += connection.peer == peer ? 1 : 0;
+  }
+  const size_t quarter = max_connections_ / 4;
+  return on_tcp >= max_connections_ - quarter || of_peer >= std::max<size_t>(quarter, 1);
 }
 
 }  // namespace seqpoint::rpc

@@ -7,8 +7,11 @@
 //
 // gRPC's own listener ends for good when accept() finds no descriptor free, and takes connections
 // without a limit. This one
-//   - has at most kMostSilent connections that have said nothing; one more ends the oldest of them
-//   - hands over at most a given number; others wait for a place until kPatience has passed
+//   - has at most kMostSilent connections that have said nothing; one more ends the oldest of the
+//     peer that has most of them
+//   - hands over at most a given number; others wait for a place until kPatience has passed. Peers
+//     on TCP have three quarters of the places, and one address has a quarter
+//   - lets users in who are on its list, where it has one, besides root and its own user
 //   - looks away for a moment when descriptors are used up, and goes on.
 //
 // Threading: Listen* before Start; Start and Stop from one thread; connections are taken on a
@@ -24,12 +27,15 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <set>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "daemon/base/line_limit.h"
 
 namespace seqpoint::rpc {
 
@@ -38,12 +44,15 @@ class Listener {
   using Acceptor = grpc::experimental::ExternalConnectionAcceptor;
   static constexpr size_t kMostSilent = 64;
 
-  explicit Listener(size_t max_connections) : max_connections_(max_connections) {}
+  // `users`: who may connect to a unix socket; empty: whom its mode lets in.
+  Listener(size_t max_connections, std::set<uid_t> users)
+      : max_connections_(max_connections), users_(std::move(users)) {}
   ~Listener() { Stop(); }
   Listener(const Listener&) = delete;
   Listener& operator=(const Listener&) = delete;
 
-  // A unix socket of mode 0660 in place of one that nobody listens on. AlreadyExists when another
+  // A unix socket of mode 0660, or 0666 where users are listed, in place of one that nobody listens
+  // on. AlreadyExists when another
   // daemon does, InvalidArgument for a path that cannot be, PermissionDenied.
   absl::Status ListenUnix(const std::string& path, Acceptor* acceptor);
   // "host:port"; returns the port, which is another one for 0. InvalidArgument, Unavailable.
@@ -61,20 +70,27 @@ class Listener {
   struct Waiting {
     int fd;
     Acceptor* acceptor;
+    std::string peer;  // its address; of a unix socket: empty
     int64_t deadline_ns;
   };
   // gRPC closes it without a word: it is over when its number means another file, or none.
   struct HandedOver {
     int fd;
     ino_t inode;
+    std::string peer;
   };
 
   void Run();
   void Accept(const Socket& socket, int64_t now_ns);
   void HandOver(const Waiting& waiting);
-  bool Full();
+  void EndOneSilent();
+  bool MayConnect(int fd);
+  bool HasPlace(const std::string& peer);
+  bool IsFull(const std::string& peer) const;
 
   const size_t max_connections_;
+  const std::set<uid_t> users_;
+  LineLimit refusals_;
   std::vector<Socket> sockets_;
   std::deque<Waiting> waiting_;  // the oldest first
   std::vector<HandedOver> open_;

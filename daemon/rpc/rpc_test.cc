@@ -3,6 +3,7 @@
 #include <google/protobuf/descriptor.pb.h>
 #include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/grpcpp.h>
+#include <poll.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -23,6 +24,7 @@
 #include "gtest/gtest.h"
 #include "seqpoint/v1/profiler.grpc.pb.h"
 #include "tests/fakes/fake_backend.h"
+#include "tests/support/as_user.h"
 #include "tests/support/temp_folder.h"
 
 namespace seqpoint::rpc {
@@ -49,6 +51,7 @@ class RpcTest : public ::testing::Test {
     grpc::ChannelArguments arguments;
     arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
     arguments.SetMaxReceiveMessageSize(-1);
+    arguments.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);  // what is not read stays at the daemon
     return v1::Profiler::NewStub(grpc::CreateCustomChannel(
         "unix:" + options_.socket_path, grpc::InsecureChannelCredentials(), arguments));
   }
@@ -1010,6 +1013,79 @@ TEST_F(RpcTest, MoreClientsThanThereArePlacesForWaitForOne) {
   first.reset();
   waiting.join();
   EXPECT_TRUE(status.ok()) << status.error_message();
+}
+
+TEST_F(RpcTest, ClientsWhoTakeNothingAreCutOffAndOthersAreServed) {
+  options_.write_patience = absl::Milliseconds(200);
+  backend_.SetIterations(50'000);
+  Start();
+  v1::ExportRequest request;
+  request.set_job("1");
+  request.set_format(v1::ExportRequest::FORMAT_CSV);
+  // More than there are threads that answer.
+  constexpr int kReaders = 120;
+  std::vector<std::unique_ptr<v1::Profiler::Stub>> stubs;
+  std::vector<std::unique_ptr<grpc::ClientContext>> contexts;
+  std::vector<std::unique_ptr<grpc::ClientReader<v1::ExportReply>>> readers;
+  for (int i = 0; i < kReaders; ++i) {
+    stubs.push_back(NewStub());
+    contexts.push_back(std::make_unique<grpc::ClientContext>());
+    readers.push_back(stubs.back()->Export(contexts.back().get(), request));
+  }
+  bool served = false;
+  for (int i = 0; i < 200 && !served; ++i) {
+    v1::GetDaemonReply reply;
+    served = Ask(&v1::Profiler::Stub::GetDaemon, v1::GetDaemonRequest(), &reply).ok();
+  }
+  EXPECT_TRUE(served);
+  int cut_off = 0;
+  v1::ExportReply reply;
+  for (const auto& reader : readers) {
+    while (reader->Read(&reply)) continue;
+    cut_off += reader->Finish().ok() ? 0 : 1;
+  }
+  EXPECT_GT(cut_off, 0);
+}
+
+TEST_F(RpcTest, APeerWhoGivesNoSignOfLifeIsClosed) {
+  options_.ping_interval = absl::Milliseconds(200);
+  options_.pong_patience = absl::Milliseconds(200);
+  Start();
+  // It begins as HTTP/2 does, and is silent then: it has gone, or its machine has.
+  const std::vector<int> gone = ConnectIdly(options_.socket_path, 1);
+  const std::string begin =
+      absl::StrCat("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", std::string("\0\0\0\4\0\0\0\0\0", 9));
+  ASSERT_EQ(write(gone[0], begin.data(), begin.size()), static_cast<ssize_t>(begin.size()));
+  pollfd wait = {.fd = gone[0], .events = POLLIN, .revents = 0};
+  char bytes[4096];
+  ssize_t got = 1;
+  while (got > 0 && poll(&wait, 1, 20'000) == 1) got = read(gone[0], bytes, sizeof bytes);
+  EXPECT_EQ(got, 0);
+  close(gone[0]);
+  EXPECT_EQ(Watchers(), 0);  // one who answers stays
+}
+
+TEST_F(RpcTest, UsersWhoAreListedMayConnect) {
+  if (geteuid() != 0) GTEST_SKIP() << "only root can be another user";
+  chmod(directory_.c_str(), 0711);
+  options_.allowed_users = {1234};
+  Start();
+  const auto is_served = [&](uid_t user) {
+    std::vector<int> fds;
+    AsUser(user, [&] { fds = ConnectIdly(options_.socket_path, 1); });
+    const std::string begin = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+    (void)send(fds[0], begin.data(), begin.size(), MSG_NOSIGNAL);
+    pollfd wait = {.fd = fds[0], .events = POLLIN, .revents = 0};
+    char byte;
+    EXPECT_EQ(poll(&wait, 1, 20'000), 1);
+    const bool served = recv(fds[0], &byte, 1, 0) == 1;
+    close(fds[0]);
+    return served;
+  };
+  EXPECT_TRUE(is_served(1234));
+  EXPECT_TRUE(is_served(0));
+  EXPECT_FALSE(is_served(1235));
+  EXPECT_EQ(Watchers(), 0);
 }
 
 TEST_F(RpcTest, TextsOfRequestsAreBounded) {

@@ -33,6 +33,7 @@
 #include "daemon/rpc/listener.h"
 #include "daemon/rpc/reflection.h"
 #include "daemon/rpc/requests.h"
+#include "daemon/rpc/slow_readers.h"
 #include "daemon/rpc/tls_credentials.h"
 #include "daemon/rpc/tls_files.h"
 #include "seqpoint/v1/profiler.grpc.pb.h"
@@ -62,7 +63,8 @@ constexpr size_t kMaxErrorBytes = 2048;
 constexpr int kHandshakeMs = 10'000;
 // A connection without a call for so long is closed; gRPC's clients connect again by themselves.
 constexpr int kIdleMs = 5 * 60'000;
-constexpr int kServerPingMs = 10'000, kServerPongMs = 5'000;
+// Of a connection; RFC 9113 asks for 100 at least, and there are no more threads.
+constexpr int kMostStreams = 100;
 // How long after the end of a stream it is known whether its client went away.
 constexpr absl::Duration kCancelDelay = absl::Milliseconds(20);
 
@@ -444,7 +446,9 @@ class Service final : public v1::Profiler::Service {
 class GrpcServer final : public Server {
  public:
   GrpcServer(const ServerOptions& options, service::Backend* backend)
-      : service_(options, backend), listener_(options.max_connections) {
+      : slow_readers_(options.write_patience),
+        service_(options, backend),
+        listener_(options.max_connections, options.allowed_users) {
     if (options.hub) ingest_.emplace(*options.hub);
   }
   ~GrpcServer() override { GrpcServer::Stop(absl::Seconds(1)); }
@@ -467,11 +471,18 @@ class GrpcServer final : public Server {
     builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, kHandshakeMs);
     builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS, kIdleMs);
     // A peer that vanished without a word is noticed, and nodes may ping as often as they do.
-    builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, kServerPingMs);
-    builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kServerPongMs);
-    builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
-                               kServerPongMs);
+    const auto pong_ms = static_cast<int>(absl::ToInt64Milliseconds(options.pong_patience));
+    builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS,
+                               static_cast<int>(absl::ToInt64Milliseconds(options.ping_interval)));
+    builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, pong_ms);
+    builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
+    builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, pong_ms);
     builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
+    builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kMostStreams);
+    std::vector<std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>>
+        interceptors;
+    interceptors.push_back(std::make_unique<SlowReaders::Factory>(&slow_readers_));
+    builder.experimental().SetInterceptorCreators(std::move(interceptors));
     builder.RegisterService(&service_);
     builder.RegisterService(&reflection_);
     if (ingest_) builder.RegisterService(&*ingest_);
@@ -547,6 +558,7 @@ class GrpcServer final : public Server {
     return std::make_shared<TlsCredentials>(certificates, std::move(files), std::move(access));
   }
 
+  SlowReaders slow_readers_;
   Service service_;
   std::optional<IngestService> ingest_;  // of a hub
   Reflection reflection_;

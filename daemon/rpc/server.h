@@ -11,9 +11,12 @@
 #ifndef DAEMON_RPC_SERVER_H_
 #define DAEMON_RPC_SERVER_H_
 
+#include <sys/types.h>
+
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -25,7 +28,9 @@
 namespace seqpoint::rpc {
 
 struct ServerOptions {
-  std::string socket_path;  // file mode 0660; empty: none
+  std::string socket_path;  // empty: none
+  // Who may connect to it besides root and this user; empty: whom its mode lets in (0660).
+  std::set<uid_t> allowed_users;
 
   // "host:port" (port 0: any free one); empty: none. Needs the certificate, the key, and the CA of
   // clients or their tokens.
@@ -43,6 +48,11 @@ struct ServerOptions {
   int max_page_size = 10'000;
   int64_t max_request_bytes = 16 << 20;
   int64_t max_reply_bytes = 64 << 20;
+  // A peer that does not take a message for so long is cut off: it holds a thread or memory. No
+  // client of ours waits longer for an answer.
+  absl::Duration write_patience = absl::Seconds(60);
+  // A connection is asked for a sign of life so often, and ends without one.
+  absl::Duration ping_interval = absl::Seconds(10), pong_patience = absl::Seconds(5);
 };
 
 class Server {

@@ -50,11 +50,13 @@ void LoadResumeLogs(Store& store, jobs::Job& job) {
 IngestLoop::~IngestLoop() { Stop(); }
 
 absl::Status IngestLoop::Start() {
-  SEQPOINT_ASSIGN_OR_RETURN(server_, RetryWhileTaken(options_.lock_patience, [&] {
-                              return ingest::InjectServer::Listen(
-                                  options_.directory, {.max_processes = options_.max_processes},
-                                  &connections_);
-                            }));
+  SEQPOINT_ASSIGN_OR_RETURN(
+      server_, RetryWhileTaken(options_.lock_patience, [&] {
+        return ingest::InjectServer::Listen(
+            options_.directory,
+            {.max_processes = options_.max_processes, .allowed_users = options_.allowed_users},
+            &connections_);
+      }));
   last_turn_ns_ = parts_.clock.MonotonicNs();
   thread_ = std::thread([this] { Run(); });
   return absl::OkStatus();

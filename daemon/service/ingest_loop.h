@@ -9,8 +9,11 @@
 #ifndef DAEMON_SERVICE_INGEST_LOOP_H_
 #define DAEMON_SERVICE_INGEST_LOOP_H_
 
+#include <sys/types.h>
+
 #include <atomic>
 #include <memory>
+#include <set>
 #include <string>
 #include <thread>
 
@@ -28,6 +31,7 @@ namespace seqpoint::service {
 struct IngestOptions {
   std::string directory;  // of inject.sock
   size_t max_processes = 1024;
+  std::set<uid_t> allowed_users;  // whose processes are taken, besides ours and root's
   absl::Duration prune_interval = absl::Minutes(1);
   // A private daemon ends this long after its last process. Zero: never.
   absl::Duration end_when_idle = absl::ZeroDuration();

@@ -16,6 +16,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "daemon/base/json_string.h"
 #include "daemon/settings/config_file.h"
@@ -128,6 +129,9 @@ void AddOptions(CLI::App& app, Settings& settings) {
   app.add_option("--measurements", daemon.job.measurement_budget,
                  "how many iterations of a job are measured in detail")
       ->transform(WholeNumber(4096));
+  app.add_option("--allow-users", settings.allowed_users,
+                 "users, by name or id, who may connect to the two sockets besides root and this "
+                 "one: \"alice,1001\"");
   app.add_option("--listen", settings.server.tcp_address,
                  "also serve clients with a certificate on host:port, over TLS");
   app.add_option("--tls-certificate", settings.server.tls_certificate_file,
@@ -180,6 +184,22 @@ absl::Status CheckTogether(const Settings& settings) {
         "a hub tells no other hub; leave out --hub or --accept-nodes");
   }
   return absl::OkStatus();
+}
+
+absl::StatusOr<std::set<uid_t>> UsersOf(const std::string& text) {
+  std::set<uid_t> users;
+  for (absl::string_view word : absl::StrSplit(text, ',')) {
+    word = absl::StripAsciiWhitespace(word);
+    if (word.empty()) continue;
+    uint32_t id = 0;
+    const passwd* const user = getpwnam(std::string(word).c_str());
+    if (user == nullptr && !absl::SimpleAtoi(word, &id)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("--allow-users: \"", word.substr(0, 60), "\" is no user of this machine"));
+    }
+    users.insert(user != nullptr ? user->pw_uid : static_cast<uid_t>(id));
+  }
+  return users;
 }
 
 }  // namespace
@@ -269,6 +289,10 @@ absl::StatusOr<Settings> LoadSettings(int argc, const char* const* argv) {
     return absl::InvalidArgumentError(absl::StrCat(message, "; see seqpointd --help"));
   }
   if (const absl::Status status = CheckTogether(settings); !status.ok()) return status;
+  auto users = UsersOf(settings.allowed_users);
+  if (!users.ok()) return users.status();
+  settings.server.allowed_users = *users;
+  settings.daemon.ingest.allowed_users = *std::move(users);
   if (OnCommandLine(argc, argv, "store") &&
       WithoutSecrets(settings.daemon.store_path) != settings.daemon.store_path) {
     return absl::InvalidArgumentError(

@@ -31,6 +31,7 @@ struct Settings {
   std::string log_path;       // empty: standard error
   std::string log_level = "info";
   std::string log_format = "text";
+  std::string allowed_users;    // as they were given
   std::string metrics_address;  // "host:port"; empty: none
   bool private_daemon = false;
 

@@ -106,6 +106,15 @@ TEST_F(SettingsTest, APasswordOnTheCommandLineIsRefusedAndNotRepeated) {
   EXPECT_TRUE(Load({"--store", "postgresql://user@host/db"}).ok());
 }
 
+TEST_F(SettingsTest, UsersAreNamesOrNumbersAndThereAreSuch) {
+  const auto settings = Load({"--allow-users", "root, 1234"});
+  ASSERT_TRUE(settings.ok()) << settings.status();
+  EXPECT_THAT(settings->server.allowed_users, ElementsAre(0, 1234));
+  EXPECT_EQ(settings->daemon.ingest.allowed_users, settings->server.allowed_users);
+  EXPECT_THAT(Error({"--allow-users", "no-such-user"}),
+              HasSubstr("\"no-such-user\" is no user of this machine"));
+}
+
 TEST_F(SettingsTest, SecretsInAddresses) {
   EXPECT_EQ(WithoutSecrets("/var/lib/a.db"), "/var/lib/a.db");
   EXPECT_EQ(WithoutSecrets("postgresql://host:5432/db"), "postgresql://host:5432/db");

@@ -291,6 +291,36 @@ TEST_F(SecurityTest, TenMegabytesAreRefusedOrSkipped) {
   ExpectOthersAreServed();
 }
 
+// Connections to the hub from another address of this machine, each of which says `text`.
+std::vector<int> Connect(int port, int count, const std::string& text) {
+  sockaddr_in from = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK + 1)}};
+  sockaddr_in to = {.sin_family = AF_INET,
+                    .sin_port = htons(static_cast<in_port_t>(port)),
+                    .sin_addr = {htonl(INADDR_LOOPBACK)}};
+  std::vector<int> fds;
+  for (int i = 0; i < count; ++i) {
+    const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    EXPECT_GE(fd, 0);
+    EXPECT_EQ(bind(fd, reinterpret_cast<sockaddr*>(&from), sizeof from), 0);
+    if (connect(fd, reinterpret_cast<sockaddr*>(&to), sizeof to) == 0) {
+      (void)send(fd, text.data(), text.size(), MSG_NOSIGNAL);
+    }
+    fds.push_back(fd);
+  }
+  return fds;
+}
+
+TEST_F(SecurityTest, AThousandIdleConnectionsKeepNobodyOut) {
+  Start();
+  // They say nothing, or begin a handshake and do not go on with it.
+  for (const std::string& text : {std::string(), std::string("\x16\x03\x01", 3)}) {
+    const std::vector<int> idle = Connect(port_, 1000, text);
+    for (int i = 0; i < 5; ++i) ExpectOthersAreServed();
+    EXPECT_TRUE(Report(Tls("node")).ok());
+    for (const int fd : idle) close(fd);
+  }
+}
+
 TEST_F(SecurityTest, CertificatesAreReloadedAndBrokenOnesAreNot) {
   ASSERT_TRUE(made_.Issue("new-hub", {.authority = "other-ca"}));
   ASSERT_TRUE(made_.Issue("new-admin", {.authority = "other-ca"}));
