@@ -23,6 +23,7 @@
 #include "injection/abi/records.h"
 #include "injection/abi/ring.h"
 #include "tests/support/api.h"
+#include "tests/support/process_usage.h"
 #include "tests/support/ring_view.h"
 
 namespace seqpoint {
@@ -130,17 +131,6 @@ double Latencies::Quantile(double share) const {
     }
   }
   return 0;
-}
-
-double CpuSeconds(pid_t pid) {
-  std::ifstream file(absl::StrCat("/proc/", pid, "/stat"));
-  const std::string text((std::istreambuf_iterator<char>(file)), {});
-  unsigned long user = 0, system = 0;
-  const size_t close = text.rfind(')');  // the command may hold spaces
-  if (close == std::string::npos) return 0;
-  sscanf(text.c_str() + close + 2, "%*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %lu %lu", &user,
-         &system);
-  return static_cast<double>(user + system) / static_cast<double>(sysconf(_SC_CLK_TCK));
 }
 
 // The observations of one run.

@@ -45,9 +45,6 @@ class Latencies {
   double max_ms_ = 0;
 };
 
-// CPU time of a process, user and system.
-double CpuSeconds(pid_t pid);
-
 struct PathResult {
   std::map<std::string, double> launcher;  // what it printed
   v1::Losses losses;                       // of the whole job

@@ -1,13 +1,10 @@
 #include <signal.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <cstdio>
-#include <fstream>
 #include <optional>
-#include <sstream>
 #include <string>
 #include <thread>
 #include <vector>
@@ -16,6 +13,7 @@
 #include "absl/strings/str_format.h"
 #include "tests/benchmark/ranks_parts.h"
 #include "tests/support/memory.h"
+#include "tests/support/process_usage.h"
 #include "tests/support/truth.h"
 
 namespace seqpoint {
@@ -27,20 +25,6 @@ constexpr char kLongJob[] = "long";
 constexpr int kLongRanks = 2;
 constexpr int kSamples = 10;
 constexpr double kFlat = 1;  // % of growth in the second half
-
-// The processor time of the process, by the kernel.
-double CpuSeconds(pid_t pid) {
-  std::ifstream stat(absl::StrCat("/proc/", pid, "/stat"));
-  std::string text;
-  std::getline(stat, text);
-  // Behind the program's name, which may hold blanks; utime and stime are fields 14 and 15.
-  std::istringstream fields(text.substr(std::min(text.size(), text.rfind(')') + 1)));
-  std::string skipped;
-  for (int field = 3; field < 14; ++field) fields >> skipped;
-  double user = 0, system = 0;
-  fields >> user >> system;
-  return (user + system) / static_cast<double>(sysconf(_SC_CLK_TCK));
-}
 
 struct Sample {
   double minutes = 0;
