@@ -64,6 +64,7 @@ Effects EffectsOf(Change change) {
 
 void ChangeTracker::Mark(Change change) {
   const Effects effects = EffectsOf(change);
+  ++marks_;
   unsaved_ |= effects.unsaved;
   plan_due_ |= effects.plan;
   controls_ += effects.controls;

@@ -63,6 +63,8 @@ class ChangeTracker {
   int64_t knowledge() const { return knowledge_; }
   int64_t figures() const { return figures_; }
 
+  // Grows with every mark.
+  int64_t marks() const { return marks_; }
   // Grows with every change that a watcher would see.
   int64_t generation() const { return generation_; }
   void SetGeneration(int64_t generation) { generation_ = generation; }
@@ -73,6 +75,7 @@ class ChangeTracker {
   bool plan_due_ = true;
   int64_t controls_ = 1, knowledge_ = 1, figures_ = 1;
   int64_t generation_ = 1;
+  int64_t marks_ = 1;
 };
 
 }  // namespace seqpoint::jobs

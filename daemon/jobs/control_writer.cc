@@ -109,19 +109,12 @@ void AddOperators(const Process& process, const ControlInputs& inputs, abi::Cont
 }
 
 // Processes that have measurements left share the plan.
-void AddPlan(const Process& process, const std::vector<const Process*>& able, bool counts,
-             const ControlInputs& inputs, abi::Control& control) {
-  bool measures = false;
-  uint64_t measuring = 0, place = 0;
-  for (const Process* other : able) {
-    const int64_t started = StartedMeasurements(*other);
-    const int64_t cap = MeasurementCap(*other, able, inputs.processes, inputs.most_measurements);
-    if (started >= cap) continue;
-    measures |= other == &process;
-    if (other->row.rank < process.row.rank) ++place;
-    ++measuring;
-  }
+void AddPlan(const Process& process, bool counts, const ControlInputs& inputs,
+             abi::Control& control) {
+  const bool measures =
+      IsAbleToMeasure(process) && StartedMeasurements(process) < inputs.shares.CapOf(process);
   if (!measures || inputs.rule == nullptr) return;
+  const uint64_t measuring = inputs.shares.measuring(), place = inputs.shares.PlaceOf(process);
   const abi::Rule& rule = inputs.rule->rule;
   const bool two = rule.length_count > 1, sums = rule.micro_batches > 1;
   const bool others_had_lengths = inputs.processes.size() > 1 && !two && !sums;
@@ -171,7 +164,6 @@ void AddSharedIterations(const Process& process, const ControlInputs& inputs,
 
 abi::Control WriteControl(const Process& process, const ControlInputs& inputs,
                           uint32_t generation) {
-  const std::vector<const Process*> able = AbleToMeasure(inputs.processes);
   const MetricChoice& metrics = inputs.metrics.choice();
   abi::Control control = {};
   control.generation = generation;
@@ -180,8 +172,7 @@ abi::Control WriteControl(const Process& process, const ControlInputs& inputs,
   control.flush_interval_ms = 100;
   control.overhead_permille =
       static_cast<uint16_t>(std::lround(1000 * inputs.orders.overhead_budget_share()));
-  control.measurement_cap = static_cast<uint32_t>(
-      MeasurementCap(process, able, inputs.processes, inputs.most_measurements));
+  control.measurement_cap = static_cast<uint32_t>(inputs.shares.CapOf(process));
   if (inputs.rule != nullptr) control.rule = inputs.rule->rule;
   // Another chip's counters have other names.
   const bool counts = process.state.chip().empty() || metrics.Fits(process.state.chip());
@@ -190,7 +181,7 @@ abi::Control WriteControl(const Process& process, const ControlInputs& inputs,
     AddConfigs(metrics.roofline().configs, abi::Ranges::kKernels, control);
   }
   AddOperators(process, inputs, control);
-  AddPlan(process, able, counts, inputs, control);
+  AddPlan(process, counts, inputs, control);
   LimitToPlan(process, control);
   AddSharedIterations(process, inputs, control);
   return control;

@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "daemon/iterations/learner.h"
+#include "daemon/jobs/measurement_budget.h"
 #include "daemon/jobs/measurement_plan.h"
 #include "daemon/jobs/metric_collection.h"
 #include "daemon/jobs/observed_lengths.h"
@@ -22,8 +23,8 @@ struct ControlInputs {
   const MetricCollection& metrics;
   const MeasurementPlan& plan;
   const ObservedLengths& observed;
+  const MeasurementShares& shares;
   const iterations::LearnedRule* rule = nullptr;  // null: none
-  int64_t most_measurements = 0;                  // of the whole job
   uint32_t channel_period =
       0;  // iterations from one whose collectives are timed to the next; 0: none
   int64_t traced_iteration = -1;  // on all ranks, by the job's number; -1: none

@@ -277,12 +277,11 @@ void Job::OnRank(Process& process, const abi::RankEvent& event) {
                      !process.alignment.buffers() && process.learning;
   if (moves) {
     SetHelloField("rank", event.rank, process.row.text);
-    process.row.incarnation = processes_.NextIncarnation(event.rank);
-    process.row.rank = event.rank;
+    const std::vector<Process*> free = processes_.Move(process, event.rank);
     processes_.Place(process, ranks_, {});
     if (rule_) process.learning->SetRule(rule_->rule);
     ranks_.Add(event.rank, event.world_size);
-    for (Process* const other : processes_.Leave(process)) EndAlignment(*other);
+    for (Process* const other : free) EndAlignment(*other);
     if (!processes_.HasLive(before)) ranks_.Remove(before);
     if (!processes_.one_rank() && !engines_.split()) SplitRanks();
   }
@@ -652,24 +651,32 @@ void Job::UpdatePlan() {
   if (changed) changes_.Mark(Change::kPlan);
 }
 
+const MeasurementShares& Job::Shares() {
+  if (!shares_ || shares_at_ != changes_.marks()) {
+    // Each rule has lengths of its own to measure.
+    const int64_t most = int64_t{MeasurementBudget()} * (1 + engines_.steps().closed());
+    shares_.emplace(processes_,
+                    std::min(most + RooflineBudget(metrics_), plan_.affordable_total()));
+    shares_at_ = changes_.marks();
+  }
+  return *shares_;
+}
+
 const abi::Control* Job::TakeControl(int64_t process_id) {
   Process& process = processes_.at(process_id);
   if (process.control_made == changes_.controls()) return nullptr;
   process.control_made = changes_.controls();
-  // Each rule has lengths of its own to measure.
-  const int64_t most = int64_t{MeasurementBudget()} * (1 + engines_.steps().closed());
-  process.control = WriteControl(
-      process,
-      {.orders = orders_.state(),
-       .processes = processes_,
-       .metrics = metrics_,
-       .plan = plan_,
-       .observed = observed_,
-       .rule = rule_ ? &*rule_ : nullptr,
-       .most_measurements = std::min(most + RooflineBudget(metrics_), plan_.affordable_total()),
-       .channel_period = observation_.period(),
-       .traced_iteration = diagnosis_.wanted()},
-      orders_.NextGeneration());
+  process.control = WriteControl(process,
+                                 {.orders = orders_.state(),
+                                  .processes = processes_,
+                                  .metrics = metrics_,
+                                  .plan = plan_,
+                                  .observed = observed_,
+                                  .shares = Shares(),
+                                  .rule = rule_ ? &*rule_ : nullptr,
+                                  .channel_period = observation_.period(),
+                                  .traced_iteration = diagnosis_.wanted()},
+                                 orders_.NextGeneration());
   if (process.hub_plan) FollowPlan(*process.hub_plan, process.control);
   return &process.control;
 }

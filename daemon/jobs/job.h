@@ -317,6 +317,7 @@ class Job final : private JobEvents {
     return static_cast<int>(options_.reports ? ranks_.ShareOf(all) : all);
   }
   void UpdatePlan();
+  const MeasurementShares& Shares();
   std::string Error() const;
   std::string NoRuleError() const;
   v1::Rule DescribeRule() const;
@@ -360,6 +361,8 @@ class Job final : private JobEvents {
   MetricCollection metrics_;
   RooflineMeasurements roofline_;
   MeasurementPlan plan_;
+  std::optional<MeasurementShares> shares_;  // as they were at a mark of changes_
+  int64_t shares_at_ = 0;
   KernelStatistics kernels_;
   LengthMatching matching_;
   ObservedLengths observed_;

@@ -74,32 +74,45 @@ int64_t AffordableMeasurements(const ProcessTable& processes, const Budget& budg
   return static_cast<int64_t>(affordable) - std::max<int64_t>(0, started - stops);
 }
 
-std::vector<const Process*> AbleToMeasure(const ProcessTable& processes) {
-  std::vector<const Process*> able;
-  for (const auto& [id, process] : processes) {
-    if (process->alive() && !process->learning && !process->state.aligning() &&
-        !process->state.concurrent() && process->HasCupti()) {
-      able.push_back(process.get());
-    }
-  }
-  return able;
+bool IsAbleToMeasure(const Process& process) {
+  return process.alive() && !process.learning && !process.state.aligning() &&
+         !process.state.concurrent() && process.HasCupti();
 }
 
-int64_t MeasurementCap(const Process& process, const std::vector<const Process*>& able,
-                       const ProcessTable& processes, int64_t all) {
-  const int64_t others = StartedMeasurements(processes) - StartedMeasurements(process);
-  int64_t left = all - others;
-  int64_t place = 0;
-  for (const Process* other : able) {
-    if (other->row.rank < process.row.rank) ++place;
-    if (other != &process) left += StartedMeasurements(*other);
+MeasurementShares::MeasurementShares(const ProcessTable& processes, int64_t all)
+    : all_(all), started_(StartedMeasurements(processes)) {
+  std::vector<const Process*> able;
+  for (const auto& [id, process] : processes) {
+    if (!IsAbleToMeasure(*process)) continue;
+    able.push_back(process.get());
+    able_.push_back(process->row.rank);
+    started_by_able_ += StartedMeasurements(*process);
   }
-  const auto shares = static_cast<int64_t>(able.size());
+  std::sort(able_.begin(), able_.end());
+  for (const Process* process : able) {
+    if (StartedMeasurements(*process) < CapOf(*process)) measuring_.push_back(process->row.rank);
+  }
+  std::sort(measuring_.begin(), measuring_.end());
+}
+
+int64_t MeasurementShares::CapOf(const Process& process) const {
+  const auto shares = static_cast<int64_t>(able_.size());
   if (shares == 0) return 0;
+  const int64_t own = StartedMeasurements(process);
+  const int64_t others = started_ - own;
+  const int64_t place =
+      std::lower_bound(able_.begin(), able_.end(), process.row.rank) - able_.begin();
+  int64_t left = all_ - others + started_by_able_ - (IsAbleToMeasure(process) ? own : 0);
   left = std::max<int64_t>(left, 0);
   const int64_t share = left * (place + 1) / shares - left * place / shares;
   // A process that came late finds less.
-  return std::clamp<int64_t>(all - others, 0, share);
+  return std::clamp<int64_t>(all_ - others, 0, share);
+}
+
+uint64_t MeasurementShares::PlaceOf(const Process& process) const {
+  return static_cast<uint64_t>(
+      std::lower_bound(measuring_.begin(), measuring_.end(), process.row.rank) -
+      measuring_.begin());
 }
 
 }  // namespace seqpoint::jobs

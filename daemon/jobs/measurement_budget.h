@@ -32,13 +32,30 @@ int64_t AffordableMeasurements(const ProcessTable& processes, const Budget& budg
 int64_t StartedMeasurements(const Process& process);
 int64_t StartedMeasurements(const ProcessTable& processes);
 
-// Processes that can measure now.
-std::vector<const Process*> AbleToMeasure(const ProcessTable& processes);
+// Whether the process can measure now.
+bool IsAbleToMeasure(const Process& process);
 
-// The share of `process` in the `all` measurements that the job may have started. Ranks have equal
-// shares, as a process does not know what another one has just started. `able`: AbleToMeasure().
-int64_t MeasurementCap(const Process& process, const std::vector<const Process*>& able,
-                       const ProcessTable& processes, int64_t all);
+// What each process may measure of the `all` measurements that the job may have started. Ranks have
+// equal shares, as a process does not know what another one has just started. It holds until a
+// process of the table changes. A question takes O(log processes).
+class MeasurementShares {
+ public:
+  MeasurementShares(const ProcessTable& processes, int64_t all);
+
+  // How many the process may have started.
+  int64_t CapOf(const Process& process) const;
+  // Processes that can measure and have measurements left, which share the plan.
+  uint64_t measuring() const { return measuring_.size(); }
+  // How many of these have a lower rank.
+  uint64_t PlaceOf(const Process& process) const;
+
+ private:
+  const int64_t all_;
+  int64_t started_ = 0;             // by all processes
+  int64_t started_by_able_ = 0;     // by those that can measure
+  std::vector<int32_t> able_;       // their ranks, in order
+  std::vector<int32_t> measuring_;  // likewise
+};
 
 }  // namespace seqpoint::jobs
 

@@ -31,15 +31,16 @@ class MeasurementTest : public testing::Test {
                          .affordable = affordable});
   }
   abi::Control ControlOf(const Process& process) {
-    return WriteControl(process,
-                        {.orders = orders_.state(),
-                         .processes = processes_,
-                         .metrics = metrics_,
-                         .plan = plan_,
-                         .observed = observed_,
-                         .rule = &rule_,
-                         .most_measurements = std::min<int64_t>(64, plan_.affordable_total())},
-                        orders_.NextGeneration());
+    return WriteControl(
+        process,
+        {.orders = orders_.state(),
+         .processes = processes_,
+         .metrics = metrics_,
+         .plan = plan_,
+         .observed = observed_,
+         .shares = MeasurementShares(processes_, std::min<int64_t>(64, plan_.affordable_total())),
+         .rule = &rule_},
+        orders_.NextGeneration());
   }
   void See(int iterations) {
     for (int i = 0; i < iterations; ++i) {
@@ -82,12 +83,19 @@ TEST_F(MeasurementTest, TheFirstTellsThePriceAndTheBudgetPaysForTheRest) {
 TEST_F(MeasurementTest, RanksHaveEqualSharesOfWhatIsLeft) {
   Process& first = Add(1, 0);
   Process& second = Add(2, 1);
-  const std::vector<const Process*> able = AbleToMeasure(processes_);
-  ASSERT_EQ(able.size(), 2u);
-  EXPECT_EQ(
-      MeasurementCap(first, able, processes_, 9) + MeasurementCap(second, able, processes_, 9), 9);
+  const MeasurementShares both(processes_, 9);
+  EXPECT_EQ(both.CapOf(first), 4);
+  EXPECT_EQ(both.CapOf(second), 5);
+  EXPECT_EQ(both.measuring(), 2u);
+  EXPECT_EQ(both.PlaceOf(second), 1u);
+  first.state.set_measurements_started(6);
+  const MeasurementShares late(processes_, 9);
+  EXPECT_EQ(late.CapOf(second), 3) << "it finds what the other one left";
+  EXPECT_EQ(late.measuring(), 1u);
+  EXPECT_EQ(late.PlaceOf(second), 0u);
   second.state.set_aligning(true);
-  EXPECT_EQ(AbleToMeasure(processes_).size(), 1u);
+  EXPECT_FALSE(IsAbleToMeasure(second));
+  EXPECT_EQ(MeasurementShares(processes_, 9).CapOf(first), 9);
 }
 
 TEST_F(MeasurementTest, APlanIsAnotherOnlyWhenItsEntriesOrItsCapAre) {

@@ -7,7 +7,15 @@
 namespace seqpoint::jobs {
 
 Process& ProcessTable::Add(std::unique_ptr<Process> process) {
-  return *(processes_[process->row.process_id] = std::move(process));
+  Process& added = *(processes_[process->row.process_id] = std::move(process));
+  ranks_[added.row.rank].push_back(&added);
+  return added;
+}
+
+const std::vector<Process*>& ProcessTable::OfRank(int32_t rank) const {
+  static const std::vector<Process*> kNone;
+  const auto found = ranks_.find(rank);
+  return found != ranks_.end() ? found->second : kNone;
 }
 
 bool ProcessTable::live() const {
@@ -15,15 +23,9 @@ bool ProcessTable::live() const {
 }
 
 bool ProcessTable::HasLive(int32_t rank) const {
-  return std::any_of(begin(), end(), [&](const auto& entry) {
-    return entry.second->alive() && entry.second->row.rank == rank;
-  });
-}
-
-bool ProcessTable::one_rank() const {
-  return std::all_of(begin(), end(), [&](const auto& entry) {
-    return entry.second->row.rank == begin()->second->row.rank;
-  });
+  const std::vector<Process*>& of_rank = OfRank(rank);
+  return std::any_of(of_rank.begin(), of_rank.end(),
+                     [](const Process* process) { return process->alive(); });
 }
 
 std::set<int32_t> ProcessTable::LiveRanks() const {
@@ -42,9 +44,7 @@ bool ProcessTable::all_read() const {
 
 int32_t ProcessTable::NextIncarnation(int32_t rank) const {
   int32_t next = 0;
-  for (const auto& [id, process] : processes_) {
-    if (process->row.rank == rank) next = std::max(next, process->row.incarnation + 1);
-  }
+  for (const Process* process : OfRank(rank)) next = std::max(next, process->row.incarnation + 1);
   return next;
 }
 
@@ -75,7 +75,7 @@ Role ProcessTable::RoleOf(const Process& process) const {
     if (trains(other) && !over) return Role::kConcurrent;
     if (other.alive()) role = Role::kOpen;
   }
-  for (const auto& [id, later] : processes_) {
+  for (const Process* later : OfRank(process.row.rank)) {
     const auto& overlaps = later->state.overlaps();
     const bool overlap = std::count(overlaps.begin(), overlaps.end(), process.row.process_id) > 0;
     if (overlap && later->alive() && later->counts()) return Role::kConcurrent;
@@ -86,9 +86,8 @@ Role ProcessTable::RoleOf(const Process& process) const {
 std::vector<const Process*> ProcessTable::StartedWith(const Process& process) const {
   // When a process ended is not known where no daemon ran.
   std::optional<int64_t> before_ns;
-  for (const auto& [id, other] : processes_) {
-    if (other.get() == &process || other->row.rank != process.row.rank || !other->counts())
-      continue;
+  for (const Process* other : OfRank(process.row.rank)) {
+    if (other == &process || !other->counts()) continue;
     before_ns = std::max(before_ns.value_or(other->row.start_ns), other->row.start_ns);
   }
   std::vector<const Process*> found;
@@ -145,42 +144,49 @@ void ProcessTable::Place(Process& process, const RankTable& ranks,
   state.set_first_number(FirstNumber(process, ranks));
   state.set_rank_next(ranks.NextNumber(rank));
   state.clear_overlaps();
-  for (const auto& [id, other] : processes_) {
-    if (other.get() != &process && other->row.rank == rank && other->alive() &&
-        !gone.contains(id)) {
-      state.add_overlaps(id);
-    }
+  for (const Process* other : OfRank(rank)) {
+    const int64_t id = other->row.process_id;
+    if (other != &process && other->alive() && !gone.contains(id)) state.add_overlaps(id);
   }
   state.set_aligning(state.first_number() > 0 || !state.overlaps().empty());
   process.learning->SetFirstNumber(state.first_number());
 }
 
 void ProcessTable::SetRepeats(int32_t rank) const {
-  for (const auto& [id, process] : processes_) {
-    if (process->row.rank == rank) process->state.set_repeats(true);
-  }
+  for (Process* process : OfRank(rank)) process->state.set_repeats(true);
 }
 
 bool ProcessTable::StartsLikeEnded(const Process& process,
                                    const std::vector<int64_t>& numbers) const {
-  return std::any_of(begin(), end(), [&](const auto& entry) {
-    const Process& other = *entry.second;
-    return other.state.ended_well() && other.row.rank == process.row.rank &&
+  const std::vector<Process*>& of_rank = OfRank(process.row.rank);
+  return std::any_of(of_rank.begin(), of_rank.end(), [&](const Process* other) {
+    return other->state.ended_well() &&
            std::count(numbers.begin(), numbers.end(),
-                      other.state.first_number() - other.state.repeated()) > 0;
+                      other->state.first_number() - other->state.repeated()) > 0;
   });
 }
 
-std::vector<Process*> ProcessTable::Leave(const Process& process) const {
+std::vector<Process*> ProcessTable::Move(Process& process, int32_t rank) {
+  std::vector<Process*>& left = ranks_[process.row.rank];
+  std::erase(left, &process);
   std::vector<Process*> free;
-  for (const auto& [id, other] : processes_) {
+  for (Process* other : left) {
     auto& overlaps = *other->state.mutable_overlaps();
     overlaps.erase(std::remove(overlaps.begin(), overlaps.end(), process.row.process_id),
                    overlaps.end());
     if (other->state.aligning() && overlaps.empty() && other->state.first_number() == 0) {
-      free.push_back(other.get());
+      free.push_back(other);
     }
   }
+  if (left.empty()) ranks_.erase(process.row.rank);
+  process.row.incarnation = NextIncarnation(rank);
+  process.row.rank = rank;
+  std::vector<Process*>& joined = ranks_[rank];
+  joined.insert(std::lower_bound(joined.begin(), joined.end(), &process,
+                                 [](const Process* a, const Process* b) {
+                                   return a->row.process_id < b->row.process_id;
+                                 }),
+                &process);
   return free;
 }
 

@@ -40,12 +40,15 @@ class ProcessTable {
   Process& at(int64_t process_id) { return *processes_.at(process_id); }
   const Process& at(int64_t process_id) const { return *processes_.at(process_id); }
   Process& Add(std::unique_ptr<Process> process);
-  void Clear() { processes_.clear(); }
+  void Clear() {
+    processes_.clear();
+    ranks_.clear();
+  }
 
   bool live() const;
   bool HasLive(int32_t rank) const;
   // All processes have the same rank.
-  bool one_rank() const;
+  bool one_rank() const { return ranks_.size() <= 1; }
   // Ranks of which a live process is counted.
   std::set<int32_t> LiveRanks() const;
   // Each live process' ring was read since the daemon started.
@@ -62,8 +65,9 @@ class ProcessTable {
   // known which it repeats. `gone`: processes that do not run any more, though their last records
   // are not read yet.
   void Place(Process& process, const RankTable& ranks, const std::set<int64_t>& gone) const;
-  // The process has another rank now. Returns the processes that were buffered because of it alone.
-  std::vector<Process*> Leave(const Process& process) const;
+  // The process has another rank from now on, whose newest incarnation it is. Returns the processes
+  // of its former rank that were buffered because of it alone. It is to be placed then.
+  std::vector<Process*> Move(Process& process, int32_t rank);
   // The processes of other ranks that run and started when this one did, not when the rank's
   // process before did.
   std::vector<const Process*> StartedWith(const Process& process) const;
@@ -76,8 +80,11 @@ class ProcessTable {
 
  private:
   int64_t FirstNumber(const Process& process, const RankTable& ranks) const;
+  // Its processes, in the order in which they came.
+  const std::vector<Process*>& OfRank(int32_t rank) const;
 
   Map processes_;
+  std::map<int32_t, std::vector<Process*>> ranks_;
 };
 
 // By how many more iterations than `process` each of `others` has counted up to the same one, where

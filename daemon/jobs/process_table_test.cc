@@ -66,8 +66,10 @@ TEST_F(ProcessTableTest, WhoWaitedOnlyForAProcessOfAnotherRankIsFree) {
   Process& moves = Start(1, 0);
   Process& waits = Start(2, 0);
   EXPECT_TRUE(waits.state.aligning());
-  moves.row.rank = 1;
-  const std::vector<Process*> free = processes_.Leave(moves);
+  const std::vector<Process*> free = processes_.Move(moves, 1);
+  EXPECT_TRUE(processes_.HasLive(1));
+  EXPECT_FALSE(processes_.one_rank());
+  EXPECT_EQ(processes_.NextIncarnation(1), moves.row.incarnation + 1);
   ASSERT_EQ(free.size(), 1u);
   EXPECT_EQ(free[0], &waits);
 }

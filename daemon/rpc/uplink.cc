@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <deque>
 #include <optional>
 #include <random>
@@ -31,11 +32,14 @@ namespace {
 
 constexpr absl::Duration kFirstPause = absl::Seconds(1);
 constexpr absl::Duration kLongestPause = absl::Seconds(60);
+// gRPC makes no connection while nobody waits in it: an attempt lasts so long.
+constexpr std::chrono::seconds kConnect(1);
 constexpr absl::Duration kSlice = absl::Milliseconds(250);  // how soon it notices its end
 constexpr int kBatchesAtOnce = 16;
 constexpr size_t kMostRequests = 64;  // for traces; a hub has one under way
 // A hub that does not answer a ping of HTTP/2 is gone.
 constexpr int kPingMs = 10'000, kPongMs = 5'000;
+constexpr int kGrpcPauseMs = 1'000;
 
 absl::Status ErrorOf(const grpc::Status& status) {
   return {static_cast<absl::StatusCode>(status.error_code()), status.error_message()};
@@ -255,7 +259,9 @@ class UplinkImpl final : public Uplink {
     arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, kPingMs);
     arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kPongMs);
     arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);  // as many as it takes
-    arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 1000);
+    // The pauses are our own; those of gRPC would come on top of them.
+    arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, kGrpcPauseMs);
+    arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, kGrpcPauseMs);
     return grpc::CreateCustomChannel(address_, CredentialsOf(files_.get()), arguments);
   }
 
@@ -264,6 +270,7 @@ class UplinkImpl final : public Uplink {
     absl::Duration pause = kFirstPause;
     while (!stop_) {
       if (files_ != nullptr && files_->Reload()) channel_ = NewChannel();
+      channel_->WaitForConnected(std::chrono::system_clock::now() + kConnect);
       HubStream stream(channel_, outbox_, traces_);
       {
         absl::MutexLock lock(&mutex_);

@@ -106,7 +106,6 @@ Connections::Progress IngestLoop::Read(bool stopping, bool* commit_first) {
   Connections::Progress progress;
   if (!parts_.committer.failed()) {
     progress = connections_.Poll(stopping ? UINT64_MAX : kRecordsPerPoll);
-    if (nodes_ != nullptr) progress.any |= nodes_->Poll();
   }
   const absl::Duration now = Now();
   if (now - last_heartbeat_ >= kHeartbeatInterval) {
@@ -116,7 +115,6 @@ Connections::Progress IngestLoop::Read(bool stopping, bool* commit_first) {
       job->CheckRules(parts_.clock.MonotonicNs());
     last_heartbeat_ = now;
   }
-  if (nodes_ != nullptr) nodes_->SendPlans();
   if (plans_ != nullptr) connections_.FollowHub(*plans_);
   *commit_first = connections_.StageControls();
   if (connections_.count() > 0 || !parts_.registry.importing().empty()) last_busy_ = now;
@@ -128,12 +126,20 @@ Connections::Progress IngestLoop::Read(bool stopping, bool* commit_first) {
 
 void IngestLoop::Commit() {
   ReadSoFar read = {.rings = connections_.Cursors()};
-  if (nodes_ != nullptr) read.nodes = nodes_->Cursors();
+  if (nodes_ != nullptr) {
+    // All that came at once: what a job makes of it takes a look at each of its processes.
+    if (!parts_.committer.failed()) {
+      absl::MutexLock lock(&parts_.registry.mutex());
+      nodes_->Poll();
+    }
+    read.nodes = nodes_->Cursors();
+  }
   const auto stored = parts_.committer.Commit(std::move(read));
   if (!stored) return;
   connections_.Release(stored->rings);
   if (nodes_ != nullptr) nodes_->Release(stored->nodes);
   absl::MutexLock lock(&parts_.registry.mutex());
+  if (nodes_ != nullptr) nodes_->SendPlans();
   for (const auto& [id, job] : parts_.registry.loaded()) LoadResumeLogs(parts_.store, *job);
   parts_.registry.EvictIdle();
 }

@@ -161,7 +161,7 @@ void NodeReports::Recover() {
   }
 }
 
-bool NodeReports::Poll() {
+void NodeReports::Poll() {
   std::vector<std::pair<std::string, v1::Batch>> all;
   {
     absl::MutexLock lock(&mutex_);
@@ -170,11 +170,17 @@ bool NodeReports::Poll() {
       node.batches.clear();
     }
   }
+  Touched touched;
   for (const auto& [node_id, batch] : all) {
-    Apply(node_id, batch);
+    Apply(node_id, batch, touched);
     read_.push_back({node_id, batch.sequence()});
   }
-  return !all.empty();
+  std::set<SharedJob> jobs;
+  for (const auto& [job, process_id] : touched) {
+    job->OnRead(process_id, true);
+    jobs.insert(job);
+  }
+  for (const SharedJob& job : jobs) job->Advance();
 }
 
 v1::ListNodesReply NodeReports::List() {
@@ -222,12 +228,11 @@ void NodeReports::SendPlans() {
   for (auto& [id, node] : nodes_) node.is_new = false;
 }
 
-void NodeReports::Apply(const std::string& node_id, const v1::Batch& batch) {
+void NodeReports::Apply(const std::string& node_id, const v1::Batch& batch, Touched& touched) {
   const auto bytes = FromZstdFrame(batch.frame(), kMostBatchBytes);
   if (!bytes.ok()) return Skip(node_id, bytes.status());
   const auto reports = jobs::ReadReports(*bytes);
   if (!reports.ok()) return Skip(node_id, reports.status());
-  std::set<std::pair<SharedJob, int64_t>> touched;
   for (const jobs::Report& report : *reports) {
     const ProcessKey key(node_id, report.process_id);
     if (const auto* const started = std::get_if<v1::ReportedProcess>(&report.what)) {
@@ -253,12 +258,6 @@ void NodeReports::Apply(const std::string& node_id, const v1::Batch& batch) {
     processes_.erase(process);
     registry_.Disconnect(job->row().job_id);
   }
-  std::set<SharedJob> jobs;
-  for (const auto& [job, process_id] : touched) {
-    job->OnRead(process_id, true);
-    jobs.insert(job);
-  }
-  for (const SharedJob& job : jobs) job->Advance();
 }
 
 absl::Status NodeReports::Start(const ProcessKey& key, const v1::ReportedProcess& report) {

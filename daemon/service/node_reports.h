@@ -18,6 +18,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -78,8 +79,8 @@ class NodeReports {
 
   // After the registry has recovered: finds the processes that nodes reported.
   void Recover() ABSL_EXCLUSIVE_LOCKS_REQUIRED(registry_.mutex());
-  // Gives the batches that came to their jobs. True: there were some.
-  bool Poll() ABSL_EXCLUSIVE_LOCKS_REQUIRED(registry_.mutex());
+  // Gives the batches that came to their jobs.
+  void Poll() ABSL_EXCLUSIVE_LOCKS_REQUIRED(registry_.mutex());
   v1::ListNodesReply List() ABSL_SHARED_LOCKS_REQUIRED(registry_.mutex());
   // Tells the nodes what changed in the plans for their processes.
   void SendPlans() ABSL_EXCLUSIVE_LOCKS_REQUIRED(registry_.mutex());
@@ -103,7 +104,8 @@ class NodeReports {
     int64_t process_id = 0;
   };
 
-  void Apply(const std::string& node_id, const v1::Batch& batch)
+  using Touched = std::set<std::pair<SharedJob, int64_t>>;  // processes of which something came
+  void Apply(const std::string& node_id, const v1::Batch& batch, Touched& touched)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(registry_.mutex());
   absl::Status Start(const ProcessKey& key, const v1::ReportedProcess& report)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(registry_.mutex());

@@ -1,4 +1,4 @@
 #include "tests/benchmark/hub_parts.h"
 namespace seqpoint {
 void DisturbHub(const HubPart&) {}
-}
+}  // namespace seqpoint

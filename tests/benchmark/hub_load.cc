@@ -79,8 +79,9 @@ class Asker {
 void TellDifferences(const std::string& name, PacedNodes& nodes, const HubProcess& hub,
                      FigureTable& table) {
   if (!nodes.AwaitAcknowledged(absl::Minutes(2))) {
-    return table.Leave(absl::StrCat(name, ": rows"),
-                       absl::StrCat(nodes.waiting(), " batches were not acknowledged in 2 minutes"));
+    return table.Leave(
+        absl::StrCat(name, ": rows"),
+        absl::StrCat(nodes.waiting(), " batches were not acknowledged in 2 minutes"));
   }
   Api api = hub.NewApi();
   const auto found = Compare(nodes.training(), api);
@@ -114,7 +115,8 @@ void LoadHub(const HubPart& part, double minutes) {
   PacedNodes nodes(TrainingOf(part), {.address = hub.address(), .host = "load"});
   for (int node = 0; node < part.nodes; ++node) {
     if (nodes.node(node).AwaitAcknowledged(1, absl::Seconds(30))) continue;
-    return part.table.Leave("load", absl::StrCat("the hub took no batch; ", nodes.node(node).error()));
+    return part.table.Leave("load",
+                            absl::StrCat("the hub took no batch; ", nodes.node(node).error()));
   }
   Asker asker(hub);
   std::printf("%8s %10s %10s %10s %12s\n", "minutes", "hub s", "hub MiB", "store MiB", "waiting");
@@ -173,8 +175,7 @@ void KillHub(const HubPart& part, int times) {
     for (int node = 0; node < part.nodes; ++node) last.push_back(nodes.node(node).last());
     bool all = true;
     for (int node = 0; node < part.nodes; ++node) {
-      all &= nodes.node(node).AwaitAcknowledged(last[static_cast<size_t>(node)],
-                                                absl::Seconds(60));
+      all &= nodes.node(node).AwaitAcknowledged(last[static_cast<size_t>(node)], absl::Seconds(60));
     }
     recovered += all;
     const double took_s = absl::ToDoubleSeconds(absl::Now() - started);

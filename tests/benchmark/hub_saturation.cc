@@ -23,7 +23,9 @@ using Bound = FigureTable::Bound;
 constexpr int kMostNodes = 64;
 constexpr int kRanksOfJob = 64;
 constexpr double kBatchMs = 250;
-constexpr int kWaitingBatches = 4;  // of a node, so that no node runs far ahead of the others
+// Of a node, so that no node runs further ahead of the others than a hub waits for them (128
+// steps).
+constexpr int kWaitingBatches = 16;
 constexpr absl::Duration kPatience = absl::Seconds(60);
 
 // Ranks on at most kMostNodes nodes, whose batches were made beforehand.
@@ -101,8 +103,8 @@ double Saturation::Run(const std::string& name) {
   FigureTable& table = part_.table;
   HubProcess hub(part_.folder / name);
   for (size_t i = 0; i < nodes_.size(); ++i) {
-    nodes_[i].client = std::make_unique<IngestNode>(
-        IngestNodeOptions{.address = hub.address(), .host = absl::StrCat(name.substr(0, 8), "-", i)});
+    nodes_[i].client = std::make_unique<IngestNode>(IngestNodeOptions{
+        .address = hub.address(), .host = absl::StrCat(name.substr(0, 8), "-", i)});
     nodes_[i].client->AddFrame(nodes_[i].start);
   }
   absl::Time begin = absl::Now();

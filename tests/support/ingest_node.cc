@@ -1,6 +1,7 @@
 #include "tests/support/ingest_node.h"
 
 #include <algorithm>
+#include <chrono>
 #include <random>
 #include <utility>
 
@@ -12,6 +13,7 @@ namespace {
 
 constexpr size_t kIdBytes = 16;
 constexpr int kPingMs = 10'000, kPongMs = 5'000;
+constexpr std::chrono::seconds kConnect(1);
 
 std::string IdOf(const std::string& host) {
   std::string id = host.substr(0, kIdBytes);
@@ -26,14 +28,16 @@ IngestNode::IngestNode(IngestNodeOptions options)
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, kPingMs);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kPongMs);
-  arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS,
-                   static_cast<int>(absl::ToInt64Milliseconds(options_.first_pause)));
+  for (const char* backoff :
+       {GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, GRPC_ARG_MAX_RECONNECT_BACKOFF_MS}) {
+    arguments.SetInt(backoff, static_cast<int>(absl::ToInt64Milliseconds(options_.first_pause)));
+  }
   // Each node has a connection of its own.
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
-  stub_ = v1::Ingest::NewStub(grpc::CreateCustomChannel(
+  channel_ = grpc::CreateCustomChannel(
       options_.address,
-      options_.credentials ? options_.credentials : grpc::InsecureChannelCredentials(),
-      arguments));
+      options_.credentials ? options_.credentials : grpc::InsecureChannelCredentials(), arguments);
+  stub_ = v1::Ingest::NewStub(channel_);
   thread_ = std::thread([this] { Run(); });
 }
 
@@ -81,9 +85,8 @@ std::string IngestNode::error() const {
 }
 
 bool IngestNode::AwaitAcknowledged(int64_t sequence, absl::Duration timeout) {
-  const auto reached = [this, sequence]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
-    return acknowledged_ >= sequence;
-  };
+  const auto reached = [this, sequence]()
+                           ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return acknowledged_ >= sequence; };
   absl::MutexLock lock(&mutex_);
   return mutex_.AwaitWithTimeout(absl::Condition(&reached), timeout);
 }
@@ -127,6 +130,8 @@ void IngestNode::Connect() {
     to.set_first_sequence(acknowledged_ + 1);
     to.set_last_sequence(last_);
   }
+  // gRPC makes no connection while nobody waits in it.
+  channel_->WaitForConnected(std::chrono::system_clock::now() + kConnect);
   const std::unique_ptr<Stream> stream = stub_->Connect(&context);
   v1::HubMessage reply;
   if (stream->Write(hello) && stream->Read(&reply) && reply.has_hello()) {

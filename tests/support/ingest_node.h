@@ -27,8 +27,8 @@
 namespace seqpoint {
 
 struct IngestNodeOptions {
-  std::string address;  // of the hub, in the words of gRPC
-  std::string host;     // the node's id is made of it
+  std::string address;                                    // of the hub, in the words of gRPC
+  std::string host;                                       // the node's id is made of it
   std::shared_ptr<grpc::ChannelCredentials> credentials;  // null: none, for a unix socket
   // Between connections, doubled each time, up to the longest.
   absl::Duration first_pause = absl::Seconds(1), longest_pause = absl::Seconds(60);
@@ -71,6 +71,7 @@ class IngestNode {
 
   const IngestNodeOptions options_;
   const std::string id_;
+  std::shared_ptr<grpc::Channel> channel_;
   std::unique_ptr<v1::Ingest::Stub> stub_;
 
   mutable absl::Mutex mutex_;

@@ -81,10 +81,9 @@ int64_t ReportedRanks::BeginNs(int64_t step) {
 }
 
 int64_t ReportedRanks::StartNs(int rank, int64_t step) {
-  return BeginNs(step) +
-         static_cast<int64_t>(
-             Draw(options_.seed, static_cast<uint64_t>(rank), static_cast<uint64_t>(step), 3) %
-             50'000);
+  return BeginNs(step) + static_cast<int64_t>(Draw(options_.seed, static_cast<uint64_t>(rank),
+                                                   static_cast<uint64_t>(step), 3) %
+                                              50'000);
 }
 
 void ReportedRanks::Start(int node, jobs::ReportWriter& to) {
@@ -98,8 +97,8 @@ void ReportedRanks::Start(int node, jobs::ReportWriter& to) {
     started.set_rank(rank);
     started.set_pid(4000 + local);
     started.set_host(absl::StrCat("node", node));
-    started.set_hello(absl::StrCat("rank=", rank, "\nlocal_rank=", local,
-                                   "\nworld_size=", ranks(), "\n"));
+    started.set_hello(
+        absl::StrCat("rank=", rank, "\nlocal_rank=", local, "\nworld_size=", ranks(), "\n"));
     started.set_start_ns(begins_ns_[0] - 10'000'000'000);
     std::string ring_id(16, '\0');
     for (size_t i = 0; i < ring_id.size(); ++i) {
@@ -119,13 +118,13 @@ void ReportedRanks::Start(int node, jobs::ReportWriter& to) {
                                                       .length = static_cast<uint32_t>(name.size())},
                                name)});
       const std::string kind = "AllReduce\nncclFloat32\nRING\nSIMPLE";
-      to.Add({process,
-              EventOf(abi::EventType::kCollectiveKind,
-                      abi::CollectiveKindEvent{.kind = kKind,
-                                               .peer = -1,
-                                               .elements = 0,
-                                               .length = static_cast<uint32_t>(kind.size())},
-                      kind)});
+      to.Add(
+          {process, EventOf(abi::EventType::kCollectiveKind,
+                            abi::CollectiveKindEvent{.kind = kKind,
+                                                     .peer = -1,
+                                                     .elements = 0,
+                                                     .length = static_cast<uint32_t>(kind.size())},
+                            kind)});
     }
     v1::ReportedRule rule;
     *rule.mutable_rule() = jobs::EncodeRule(LearnedRule());
@@ -168,19 +167,19 @@ void ReportedRanks::ReportCollectives(int rank, int64_t number, const Iteration&
   for (int i = 0; i < count; ++i) {
     const int64_t all_ns = BeginNs(number) + iteration.duration_ns / 3 + i * spacing_ns + 60'000;
     abi::DataRecord record = {};
-    record.collective = {.type = static_cast<uint16_t>(abi::DataType::kCollective),
-                         .communicator = kCommunicator,
-                         .kind = kKind,
-                         .channels = 8,
-                         .iteration = static_cast<uint64_t>(number),
-                         .host_ns = static_cast<uint64_t>(asked_ns(i)),
-                         .gpu_start_ns = static_cast<uint64_t>(
-                             all_ns - static_cast<int64_t>(Draw(options_.seed,
-                                                                static_cast<uint64_t>(rank),
-                                                                sequence(i), 7) %
-                                                           10'000)),
-                         .gpu_end_ns = static_cast<uint64_t>(all_ns + kCollectiveNs),
-                         .sequence = sequence(i)};
+    record.collective = {
+        .type = static_cast<uint16_t>(abi::DataType::kCollective),
+        .communicator = kCommunicator,
+        .kind = kKind,
+        .channels = 8,
+        .iteration = static_cast<uint64_t>(number),
+        .host_ns = static_cast<uint64_t>(asked_ns(i)),
+        .gpu_start_ns = static_cast<uint64_t>(
+            all_ns -
+            static_cast<int64_t>(Draw(options_.seed, static_cast<uint64_t>(rank), sequence(i), 7) %
+                                 10'000)),
+        .gpu_end_ns = static_cast<uint64_t>(all_ns + kCollectiveNs),
+        .sequence = sequence(i)};
     to.Add({process, record});
   }
 }
@@ -192,11 +191,10 @@ void ReportedRanks::ReportIteration(int rank, jobs::ReportWriter& to) {
   iteration.length = Length(rank, number);
   iteration.start_ns = StartNs(rank, number);
   iteration.duration_ns = StartNs(rank, number + 1) - iteration.start_ns;
-  iteration.boundary_ns =
-      iteration.start_ns - kHostAheadNs -
-      static_cast<int64_t>(
-          Draw(options_.seed, static_cast<uint64_t>(rank), static_cast<uint64_t>(number), 5) %
-          200'000);
+  iteration.boundary_ns = iteration.start_ns - kHostAheadNs -
+                          static_cast<int64_t>(Draw(options_.seed, static_cast<uint64_t>(rank),
+                                                    static_cast<uint64_t>(number), 5) %
+                                               200'000);
   if (options_.collectives > 0) ReportCollectives(rank, number, iteration, to);
   jobs::FinishedIteration report;
   report.set_number(static_cast<uint64_t>(number));

@@ -29,7 +29,7 @@ struct ReportedRanksOptions {
   int ranks_of_node = 8;
   double step_ms = 100;  // the mean
   uint64_t seed = 1;
-  int collectives = 0;   // of each iteration
+  int collectives = 0;  // of each iteration
   // The node's numbers of its processes: those of several trainings on one node are different.
   int64_t first_process = 1;
   // The GPU's times of the collectives of each such iteration; as often as the library tells them.
