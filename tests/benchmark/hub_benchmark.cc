@@ -20,6 +20,7 @@ int Main(int argc, char** argv) {
   std::string parts = "load,kills,saturation,bytes,faults", json;
   double minutes = 10;
   int kills = 20;
+  double fault_s = 60;
   std::vector<int> saturation = {64, 1'000, 10'000};
   TempFolder folder;
   FigureTable table;
@@ -28,6 +29,8 @@ int Main(int argc, char** argv) {
       ->capture_default_str();
   app.add_option("--minutes", minutes, "of the load")->capture_default_str();
   app.add_option("--kills", kills, "of the hub, each about 3 s after the last")
+      ->capture_default_str();
+  app.add_option("--fault-seconds", fault_s, "how long a network is cut, half open or slow")
       ->capture_default_str();
   app.add_option("--nodes", part.nodes)->capture_default_str();
   app.add_option("--ranks", part.ranks_of_node, "of each node")->capture_default_str();
@@ -46,7 +49,7 @@ int Main(int argc, char** argv) {
   if (wanted.contains("kills")) KillHub(part, kills);
   if (wanted.contains("saturation")) SaturateHub(part, saturation);
   if (wanted.contains("bytes")) CountHubBytes(part);
-  if (wanted.contains("faults")) DisturbHub(part);
+  if (wanted.contains("faults")) DisturbHub(part, fault_s);
   std::printf("\n%d figures with something to reach were missed, %d were not measured\n",
               table.missed(), table.left());
   if (!json.empty() && !table.WriteJson(json)) {

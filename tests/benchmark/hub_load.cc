@@ -1,14 +1,11 @@
 #include <algorithm>
-#include <atomic>
-#include <chrono>
-#include <cmath>
 #include <cstdio>
 #include <random>
-#include <thread>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "tests/benchmark/hub_asker.h"
 #include "tests/benchmark/hub_parts.h"
 #include "tests/support/memory.h"
 #include "tests/support/paced_nodes.h"
@@ -31,50 +28,7 @@ ReportedRanksOptions TrainingOf(const HubPart& part) {
           .collectives = part.collectives};
 }
 
-// Asks for the projection ten times a second, as a few people with `seqpoint top` do.
-class Asker {
- public:
-  explicit Asker(const HubProcess& hub) : hub_(hub), thread_([this] { Run(); }) {}
-  ~Asker() { End(); }
-  void End() {
-    ending_ = true;
-    if (thread_.joinable()) thread_.join();
-  }
-  // In ms, after End; NAN: nobody answered.
-  double Quantile(double share) {
-    if (times_ms_.empty()) return NAN;
-    std::sort(times_ms_.begin(), times_ms_.end());
-    const double rank = std::ceil(share * static_cast<double>(times_ms_.size()));
-    return times_ms_[static_cast<size_t>(std::max(rank - 1, 0.0))];
-  }
-  int64_t answers() const { return static_cast<int64_t>(times_ms_.size()); }
-  int64_t refusals() const { return refusals_; }
-
- private:
-  void Run() {
-    Api api = hub_.NewApi();
-    v1::ProjectRequest request;
-    request.set_job(kJob);
-    absl::Time next = absl::Now();
-    while (!ending_) {
-      const absl::Time asked = absl::Now();
-      const auto reply = api.Call(&v1::Profiler::Stub::Project, request);
-      if (reply) {
-        times_ms_.push_back(absl::ToDoubleMilliseconds(absl::Now() - asked));
-      } else {
-        ++refusals_;
-      }
-      next = std::max(next + absl::Milliseconds(100), absl::Now());
-      absl::SleepFor(next - absl::Now());
-    }
-  }
-
-  const HubProcess& hub_;
-  std::atomic<bool> ending_ = false;
-  std::vector<double> times_ms_;
-  int64_t refusals_ = 0;
-  std::thread thread_;
-};
+}  // namespace
 
 void TellDifferences(const std::string& name, PacedNodes& nodes, const HubProcess& hub,
                      FigureTable& table) {
@@ -97,7 +51,7 @@ void TellDifferences(const std::string& name, PacedNodes& nodes, const HubProces
   none("that were none", found->invented);
   none("with another length or time", found->wrong);
   v1::GetJobRequest request;
-  request.set_job(kJob);
+  request.set_job(nodes.training().options().job);
   const auto job = api.Call(&v1::Profiler::Stub::GetJob, request);
   if (!job) return table.Leave(absl::StrCat(name, ": steps"), api.error());
   table.Compare(absl::StrCat(name, ": steps of the job, less those of rank 0"),
@@ -105,8 +59,6 @@ void TellDifferences(const std::string& name, PacedNodes& nodes, const HubProces
                     static_cast<double>(nodes.training().log(0).size()),
                 "iterations", Bound::kEqual, 0);
 }
-
-}  // namespace
 
 void LoadHub(const HubPart& part, double minutes) {
   std::printf("\n%d nodes of %d ranks, %.3g iterations/s of each, %.3g minutes\n", part.nodes,
@@ -118,7 +70,7 @@ void LoadHub(const HubPart& part, double minutes) {
     return part.table.Leave("load",
                             absl::StrCat("the hub took no batch; ", nodes.node(node).error()));
   }
-  Asker asker(hub);
+  Asker asker(hub, kJob);
   std::printf("%8s %10s %10s %10s %12s\n", "minutes", "hub s", "hub MiB", "store MiB", "waiting");
   const absl::Time begin = absl::Now();
   const double cpu_before_s = CpuSeconds(hub.pid());

@@ -15,6 +15,7 @@
 
 #include "tests/support/api.h"
 #include "tests/support/figure_table.h"
+#include "tests/support/paced_nodes.h"
 
 namespace seqpoint {
 
@@ -56,6 +57,10 @@ struct HubPart {
   int collectives = 4;  // of an iteration
 };
 
+// What the hub has of the nodes' training, row by row. Waits until it has all of it.
+void TellDifferences(const std::string& name, PacedNodes& nodes, const HubProcess& hub,
+                     FigureTable& table);
+
 // Nodes that go on for so many minutes: what is lost, what the hub takes, and how soon it answers.
 void LoadHub(const HubPart& part, double minutes);
 // The same while the hub is killed so many times.
@@ -64,8 +69,8 @@ void KillHub(const HubPart& part, int times);
 void SaturateHub(const HubPart& part, const std::vector<int>& ranks);
 // Real trainings under a node's daemon: the bytes that go to the hub.
 void CountHubBytes(const HubPart& part);
-// What peers that are cut off, silent, slow or greedy do to the others.
-void DisturbHub(const HubPart& part);
+// What peers that are cut off for so many seconds, silent, slow or greedy do to the others.
+void DisturbHub(const HubPart& part, double seconds);
 
 }  // namespace seqpoint
 
