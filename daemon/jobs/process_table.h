@@ -45,6 +45,9 @@ class ProcessTable {
     ranks_.clear();
   }
 
+  // Its processes, in the order in which they came.
+  const std::vector<Process*>& OfRank(int32_t rank) const;
+
   bool live() const;
   bool HasLive(int32_t rank) const;
   // All processes have the same rank.
@@ -80,8 +83,6 @@ class ProcessTable {
 
  private:
   int64_t FirstNumber(const Process& process, const RankTable& ranks) const;
-  // Its processes, in the order in which they came.
-  const std::vector<Process*>& OfRank(int32_t rank) const;
 
   Map processes_;
   std::map<int32_t, std::vector<Process*>> ranks_;

@@ -47,11 +47,12 @@ Daemon::Daemon(DaemonOptions options, std::unique_ptr<Store> store, std::unique_
       committer_(store_.get(), &registry_, outbox_.get(), options_.clock),
       retention_(options_.retention, store_.get(), &registry_, &committer_, options_.clock),
       connections_(store_.get(), &registry_, options_.clock),
-      parts_{*store_, registry_, committer_, retention_, *options_.clock},
+      parts_{*store_,         registry_,    committer_,        retention_,
+             *options_.clock, nodes_.get(), node_traces_.get()},
       trace_answers_(parts_),
-      loop_(options_.ingest, parts_, &connections_, nodes_.get(),
+      loop_(options_.ingest, parts_, &connections_,
             outbox_ != nullptr ? &outbox_->plans() : nullptr),
-      backend_(MakeProfilerBackend(parts_, hub(), [this] { return Describe(); })) {}
+      backend_(MakeProfilerBackend(parts_, [this] { return Describe(); })) {}
 
 std::optional<HubParts> Daemon::hub() const {
   if (nodes_ == nullptr) return std::nullopt;

@@ -12,16 +12,19 @@
 
 namespace seqpoint::service {
 
+class NodeReports;
+class NodeTraces;
+
 struct DaemonParts {
   Store& store;
   JobRegistry& registry;
   Committer& committer;
   Retention& retention;
   const Clock& clock;
+  // Null where this is no hub.
+  NodeReports* nodes = nullptr;
+  NodeTraces* traces = nullptr;
 };
-
-class NodeReports;
-class NodeTraces;
 
 // The parts of a hub that its nodes speak with.
 struct HubParts {

@@ -115,6 +115,7 @@ Connections::Progress IngestLoop::Read(bool stopping, bool* commit_first) {
       job->CheckRules(parts_.clock.MonotonicNs());
     last_heartbeat_ = now;
   }
+  progress.more |= nodes_behind_ && !parts_.committer.failed();
   if (plans_ != nullptr) connections_.FollowHub(*plans_);
   *commit_first = connections_.StageControls();
   if (connections_.count() > 0 || !parts_.registry.importing().empty()) last_busy_ = now;
@@ -126,20 +127,20 @@ Connections::Progress IngestLoop::Read(bool stopping, bool* commit_first) {
 
 void IngestLoop::Commit() {
   ReadSoFar read = {.rings = connections_.Cursors()};
-  if (nodes_ != nullptr) {
+  if (parts_.nodes != nullptr) {
     // All that came at once: what a job makes of it takes a look at each of its processes.
     if (!parts_.committer.failed()) {
       absl::MutexLock lock(&parts_.registry.mutex());
-      nodes_->Poll();
+      nodes_behind_ = parts_.nodes->Poll();
     }
-    read.nodes = nodes_->Cursors();
+    read.nodes = parts_.nodes->Cursors();
   }
   const auto stored = parts_.committer.Commit(std::move(read));
   if (!stored) return;
   connections_.Release(stored->rings);
-  if (nodes_ != nullptr) nodes_->Release(stored->nodes);
+  if (parts_.nodes != nullptr) parts_.nodes->Release(stored->nodes);
   absl::MutexLock lock(&parts_.registry.mutex());
-  if (nodes_ != nullptr) nodes_->SendPlans();
+  if (parts_.nodes != nullptr) parts_.nodes->SendPlans();
   for (const auto& [id, job] : parts_.registry.loaded()) LoadResumeLogs(parts_.store, *job);
   parts_.registry.EvictIdle();
 }
@@ -147,6 +148,7 @@ void IngestLoop::Commit() {
 void IngestLoop::Prune() {
   {
     absl::MutexLock lock(&parts_.registry.mutex());
+    if (parts_.nodes != nullptr) parts_.nodes->EndLost();
     parts_.retention.EndForgotten();
     parts_.retention.EndRefused();
   }

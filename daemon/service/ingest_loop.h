@@ -41,14 +41,10 @@ struct IngestOptions {
 
 class IngestLoop {
  public:
-  // `nodes`: of a hub; `plans`: of a node that has one; else null.
+  // `plans`: of a node that has a hub; else null.
   IngestLoop(const IngestOptions& options, const DaemonParts& parts, Connections* connections,
-             NodeReports* nodes, HubPlans* plans)
-      : options_(options),
-        parts_(parts),
-        connections_(*connections),
-        nodes_(nodes),
-        plans_(plans) {}
+             HubPlans* plans)
+      : options_(options), parts_(parts), connections_(*connections), plans_(plans) {}
   ~IngestLoop();
 
   // Errors: as InjectServer::Listen.
@@ -76,9 +72,9 @@ class IngestLoop {
   const IngestOptions options_;
   const DaemonParts parts_;
   Connections& connections_;
-  NodeReports* const nodes_;
   HubPlans* const plans_;
   std::unique_ptr<ingest::InjectServer> server_;
+  bool nodes_behind_ = false;  // batches wait for the next turn
   absl::Duration last_heartbeat_ = -absl::InfiniteDuration();
   absl::Duration last_busy_;
 

@@ -9,6 +9,7 @@
 #include "daemon/base/limits.h"
 #include "daemon/base/status_macros.h"
 #include "daemon/jobs/metric_choice.h"
+#include "daemon/service/node_reports.h"
 #include "proto/host_name.h"
 #include "spdlog/spdlog.h"
 
@@ -128,6 +129,7 @@ absl::StatusOr<int64_t> ControlJob(const DaemonParts& parts, const v1::ControlRe
   SEQPOINT_ASSIGN_OR_RETURN(const auto found, parts.registry.Find(request.job()));
   jobs::Job& job = *found;
   if (request.action() == v1::ControlRequest::ACTION_END_WAITING) {
+    if (parts.nodes != nullptr) parts.nodes->EndAbsent(job.row().job_id);
     if (job.live()) {
       return absl::FailedPreconditionError(
           absl::StrCat("job \"", request.job(), "\" has live processes; it ends when they do"));

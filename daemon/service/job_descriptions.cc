@@ -11,6 +11,7 @@
 #include "daemon/base/status_macros.h"
 #include "daemon/queries/job_filter.h"
 #include "daemon/queries/reply_text.h"
+#include "daemon/service/node_reports.h"
 
 namespace seqpoint::service {
 namespace {
@@ -23,6 +24,8 @@ v1::Job DescribeNow(const DaemonParts& parts, jobs::Job& job, Detail detail)
   // An error of the store is one of every live job.
   if (job.live() && !parts.committer.error().empty())
     description.set_error(parts.committer.error());
+  if (job.live() && parts.nodes != nullptr && description.error().empty())
+    description.set_error(parts.nodes->AbsentInWords(job.row().job_id));
   // It is past, and iterations are missing: something holds the run up, and until when is not
   // known.
   if (description.expected_end().high_ns() < parts.clock.WallNs()) description.clear_expected_end();

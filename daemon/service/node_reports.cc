@@ -8,12 +8,14 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "daemon/base/limits.h"
 #include "daemon/base/status_macros.h"
 #include "daemon/base/zstd_frame.h"
 #include "daemon/jobs/hello.h"
 #include "daemon/jobs/report_codec.h"
+#include "daemon/ranks/rank_question.h"
 #include "injection/abi/ring.h"
 #include "spdlog/spdlog.h"
 
@@ -23,6 +25,12 @@ namespace {
 constexpr size_t kIdBytes = 16;
 constexpr size_t kMaxHelloBytes = 8 << 10;
 constexpr int kMaxRank = 1'000'000;
+// A question waits for the lock of the jobs no longer than for this and one batch.
+constexpr int64_t kPollNs = 100'000'000;
+// A node that lost its connection is back before.
+constexpr int64_t kAbsentNs = 10'000'000'000;
+// A node that is away so long does not come back: a night and the morning after it.
+constexpr int64_t kLostNs = 24ll * 3600 * 1'000'000'000;
 
 // A process of a node, in ProcessRow::identity.
 std::string IdentityOf(const std::string& node_id, int64_t process) {
@@ -41,7 +49,7 @@ std::optional<NodeReports::ProcessKey> NodeReports::ParseIdentity(const std::str
 }
 
 NodeReports::NodeReports(Store* store, JobRegistry* registry, const Clock* clock)
-    : store_(*store), registry_(*registry), clock_(*clock) {}
+    : store_(*store), registry_(*registry), clock_(*clock), start_ns_(clock->WallNs()) {}
 NodeReports::~NodeReports() = default;
 
 // ----------------------------------------------------------------------------------- any thread
@@ -127,7 +135,7 @@ absl::Status NodeReports::Offer(const std::string& node_id, v1::Batch batch) {
   node.waiting_bytes += size;
   node.sizes[batch.sequence()] = size;
   ++node.next;
-  node.batches.push_back(std::move(batch));
+  waiting_.emplace_back(node_id, std::move(batch));
   return absl::OkStatus();
 }
 
@@ -161,19 +169,15 @@ void NodeReports::Recover() {
   }
 }
 
-void NodeReports::Poll() {
-  std::vector<std::pair<std::string, v1::Batch>> all;
-  {
-    absl::MutexLock lock(&mutex_);
-    for (auto& [id, node] : nodes_) {
-      for (v1::Batch& batch : node.batches) all.emplace_back(id, std::move(batch));
-      node.batches.clear();
-    }
-  }
+bool NodeReports::Poll() {
+  const int64_t until_ns = clock_.MonotonicNs() + kPollNs;
   Touched touched;
-  for (const auto& [node_id, batch] : all) {
+  bool more = false;
+  while (const auto next = TakeWaiting(&more)) {
+    const auto& [node_id, batch] = *next;
     Apply(node_id, batch, touched);
     read_.push_back({node_id, batch.sequence()});
+    if (clock_.MonotonicNs() >= until_ns) break;
   }
   std::set<SharedJob> jobs;
   for (const auto& [job, process_id] : touched) {
@@ -181,6 +185,80 @@ void NodeReports::Poll() {
     jobs.insert(job);
   }
   for (const SharedJob& job : jobs) job->Advance();
+  return more;
+}
+
+std::optional<NodeReports::WaitingBatch> NodeReports::TakeWaiting(bool* more) {
+  absl::MutexLock lock(&mutex_);
+  if (waiting_.empty()) return std::nullopt;
+  std::optional<WaitingBatch> next = std::move(waiting_.front());
+  waiting_.pop_front();
+  *more = !waiting_.empty();
+  return next;
+}
+
+bool NodeReports::IsAbsent(const std::string& node_id, int64_t for_ns) {
+  absl::MutexLock lock(&mutex_);
+  const auto node = nodes_.find(node_id);
+  if (node == nodes_.end()) return clock_.WallNs() - start_ns_ >= for_ns;
+  return node->second.listener == nullptr && clock_.WallNs() - node->second.since_ns >= for_ns;
+}
+
+bool NodeReports::IsReplaced(const ReportedProcess& process) {
+  const jobs::ProcessTable& all = process.job->processes();
+  const std::vector<jobs::Process*>& of_rank = all.OfRank(all.at(process.process_id).row.rank);
+  return of_rank.back()->row.process_id != process.process_id;
+}
+
+void NodeReports::EndLost() {
+  EndWhere([this](const ProcessKey& key, const ReportedProcess& process) {
+    return IsAbsent(key.first, kLostNs) || (IsReplaced(process) && IsAbsent(key.first, kAbsentNs));
+  });
+}
+
+void NodeReports::EndAbsent(int64_t job_id) {
+  EndWhere([&](const ProcessKey& key, const ReportedProcess& process) {
+    return process.job->row().job_id == job_id && IsAbsent(key.first, kAbsentNs);
+  });
+}
+
+void NodeReports::EndWhere(
+    absl::FunctionRef<bool(const ProcessKey&, const ReportedProcess&)> is_over) {
+  for (auto it = processes_.begin(); it != processes_.end();) {
+    const auto& [key, process] = *it;
+    if (!is_over(key, process)) {
+      ++it;
+      continue;
+    }
+    const JobRow& job = process.job->row();
+    const ProcessRow& row = process.job->processes().at(process.process_id).row;
+    spdlog::warn("rank {} of {} is over for this hub: its node {} is away", row.rank, Title(job),
+                 row.host);
+    process.job->OnProcessEnd(process.process_id, /*orderly=*/false, clock_.WallNs());
+    registry_.Disconnect(job.job_id);
+    it = processes_.erase(it);
+  }
+}
+
+std::string NodeReports::AbsentInWords(int64_t job_id) {
+  std::map<std::string, std::vector<int32_t>> ranks;  // by host
+  for (const auto& [key, process] : processes_) {
+    if (process.job->row().job_id != job_id || !IsAbsent(key.first, kAbsentNs)) continue;
+    const ProcessRow& row = process.job->processes().at(process.process_id).row;
+    ranks[row.host].push_back(row.rank);
+  }
+  std::vector<std::string> nodes;
+  for (const auto& [host, of_host] : ranks) {
+    nodes.push_back(absl::StrCat("node ", host, " with ", ranks::RanksInWords(of_host)));
+  }
+  if (nodes.empty()) return "";
+  constexpr size_t kMost = 3;
+  const size_t others = nodes.size() > kMost ? nodes.size() - kMost : 0;
+  nodes.resize(nodes.size() - others);
+  if (others > 0) nodes.push_back(absl::StrCat(others, " more"));
+  return absl::StrCat("away: ", absl::StrJoin(nodes, ", "),
+                      "; their iterations come when they are back, and `seqpoint control JOB end` "
+                      "ends the job without them");
 }
 
 v1::ListNodesReply NodeReports::List() {
@@ -246,7 +324,8 @@ void NodeReports::Apply(const std::string& node_id, const v1::Batch& batch, Touc
     const auto process = processes_.find(key);
     if (process == processes_.end()) {
       Skip(node_id, absl::NotFoundError(
-                        absl::StrCat("no start of its process ", key.second, " was reported")));
+                        absl::StrCat("no start of its process ", key.second,
+                                     " was reported, or it was ended while the node was away")));
       continue;
     }
     const SharedJob job = process->second.job;

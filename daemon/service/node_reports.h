@@ -15,6 +15,7 @@
 #define DAEMON_SERVICE_NODE_REPORTS_H_
 
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <memory>
 #include <optional>
@@ -24,6 +25,7 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
@@ -79,8 +81,18 @@ class NodeReports {
 
   // After the registry has recovered: finds the processes that nodes reported.
   void Recover() ABSL_EXCLUSIVE_LOCKS_REQUIRED(registry_.mutex());
-  // Gives the batches that came to their jobs.
-  void Poll() ABSL_EXCLUSIVE_LOCKS_REQUIRED(registry_.mutex());
+  // Gives the batches that came to their jobs. True: some are left, as it took too long.
+  bool Poll() ABSL_EXCLUSIVE_LOCKS_REQUIRED(registry_.mutex());
+  // Nobody else reports the end of a process whose machine is lost. What its node reports of it
+  // after one of these is skipped. Ends processes of nodes that are away for a day, and those of
+  // nodes that are away where the rank goes on elsewhere.
+  void EndLost() ABSL_EXCLUSIVE_LOCKS_REQUIRED(registry_.mutex()) ABSL_LOCKS_EXCLUDED(mutex_);
+  // Ends the job's processes of nodes that are away.
+  void EndAbsent(int64_t job_id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(registry_.mutex())
+      ABSL_LOCKS_EXCLUDED(mutex_);
+  // The nodes of a job's live processes that are away, for people; empty: none.
+  std::string AbsentInWords(int64_t job_id) ABSL_SHARED_LOCKS_REQUIRED(registry_.mutex())
+      ABSL_LOCKS_EXCLUDED(mutex_);
   v1::ListNodesReply List() ABSL_SHARED_LOCKS_REQUIRED(registry_.mutex());
   // Tells the nodes what changed in the plans for their processes.
   void SendPlans() ABSL_EXCLUSIVE_LOCKS_REQUIRED(registry_.mutex());
@@ -91,18 +103,27 @@ class NodeReports {
   // A node of the present or the past.
   struct Node {
     std::string host, version;
-    int64_t since_ns = 0;          // of the wall clock: it is connected, or is not any more
-    Listener* listener = nullptr;  // null: not connected
-    bool is_new = false;           // connected since the last SendPlans
-    int64_t next = 1;              // number of the next batch
-    int64_t waiting_bytes = 0;     // of batches that are not in the store
-    std::vector<v1::Batch> batches;
+    int64_t since_ns = 0;              // of the wall clock: it is connected, or is not any more
+    Listener* listener = nullptr;      // null: not connected
+    bool is_new = false;               // connected since the last SendPlans
+    int64_t next = 1;                  // number of the next batch
+    int64_t waiting_bytes = 0;         // of batches that are not in the store
     std::map<int64_t, int64_t> sizes;  // bytes of those that are not in the store, by number
   };
   struct ReportedProcess {
     SharedJob job;
     int64_t process_id = 0;
   };
+
+  using WaitingBatch = std::pair<std::string, v1::Batch>;  // of a node
+  std::optional<WaitingBatch> TakeWaiting(bool* more) ABSL_LOCKS_EXCLUDED(mutex_);
+  // Not connected for at least so long. When a node left before this hub started is not known.
+  bool IsAbsent(const std::string& node_id, int64_t for_ns) ABSL_LOCKS_EXCLUDED(mutex_);
+
+  // A later process has its rank.
+  static bool IsReplaced(const ReportedProcess& process);
+  void EndWhere(absl::FunctionRef<bool(const ProcessKey&, const ReportedProcess&)> is_over)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(registry_.mutex()) ABSL_LOCKS_EXCLUDED(mutex_);
 
   using Touched = std::set<std::pair<SharedJob, int64_t>>;  // processes of which something came
   void Apply(const std::string& node_id, const v1::Batch& batch, Touched& touched)
@@ -116,14 +137,16 @@ class NodeReports {
   Store& store_;
   JobRegistry& registry_;
   const Clock& clock_;
+  const int64_t start_ns_;  // of the wall clock
 
   absl::Mutex mutex_;  // locked after the registry's
   std::map<std::string, Node> nodes_ ABSL_GUARDED_BY(mutex_);
+  std::deque<WaitingBatch> waiting_ ABSL_GUARDED_BY(mutex_);  // in the order in which they came
 
+  std::map<ProcessKey, ReportedProcess> processes_ ABSL_GUARDED_BY(registry_.mutex());  // live ones
   // These belong to the ingest thread.
-  std::map<ProcessKey, ReportedProcess> processes_;  // live ones; changed with the registry's lock
-  std::vector<NodeCursor> read_;                     // since the last Release
-  int64_t skipped_ = 0;                              // reports and batches
+  std::vector<NodeCursor> read_;  // since the last Release
+  int64_t skipped_ = 0;           // reports and batches
 };
 
 }  // namespace seqpoint::service

@@ -1,4 +1,5 @@
 // What a hub makes of the batches of its nodes, and what a node keeps for its hub.
+#include <atomic>
 #include <cstdint>
 #include <string>
 #include <utility>
@@ -42,9 +43,9 @@ class Node final : public NodeReports::Listener {
     return false;
   }
 
-  v1::NodeHello Hello(int64_t first = 1, int64_t last = 0) const {
+  static v1::NodeHello Hello(int64_t first = 1, int64_t last = 0, char id = 'n') {
     v1::NodeHello hello;
-    hello.set_node_id(std::string(16, 'n'));
+    hello.set_node_id(std::string(16, id));
     hello.set_host("node1");
     hello.set_version("9.9");
     hello.set_oldest_format(NodeReports::kFormat);
@@ -88,9 +89,37 @@ jobs::Report EndOf(int64_t process) {
   return {process, end};
 }
 
+class LateClock final : public Clock {
+ public:
+  int64_t WallNs() const override { return Clock::WallNs() + late_ns_; }
+  void Advance(absl::Duration by) { late_ns_ += absl::ToInt64Nanoseconds(by); }
+
+ private:
+  std::atomic<int64_t> late_ns_ = 0;
+};
+
 class NodeReportsTest : public DaemonTest {
  protected:
-  NodeReportsTest() { options_.takes_nodes = true; }
+  NodeReportsTest() {
+    options_.takes_nodes = true;
+    options_.clock = &clock_;
+  }
+
+  static absl::StatusOr<v1::Job> End(Daemon& daemon, const std::string& job) {
+    v1::ControlRequest request;
+    request.set_job(job);
+    request.set_action(v1::ControlRequest::ACTION_END_WAITING);
+    auto reply = daemon.backend().Control(request);
+    if (!reply.ok()) return reply.status();
+    return reply->job();
+  }
+  static v1::Job OnlyJob(Daemon& daemon) { return daemon.backend().ListJobs({})->jobs(0); }
+  static bool AwaitLive(Daemon& daemon, int processes) {
+    for (int i = 0; i < 2000 && OnlyJob(daemon).live_processes() != processes; ++i) {
+      absl::SleepFor(absl::Milliseconds(10));
+    }
+    return OnlyJob(daemon).live_processes() == processes;
+  }
 
   static std::vector<std::string> JobNames(Daemon& daemon) {
     std::vector<std::string> names;
@@ -98,6 +127,8 @@ class NodeReportsTest : public DaemonTest {
     for (const v1::Job& job : list->jobs()) names.push_back(job.name());
     return names;
   }
+
+  LateClock clock_;
 };
 
 TEST_F(NodeReportsTest, ABatchIsTakenOnceHoweverOftenItComes) {
@@ -184,6 +215,54 @@ TEST_F(NodeReportsTest, ANodeHasNoMoreThanItsWindowOnTheWay) {
   const absl::Status status = hub->nodes()->Offer(id, batch);
   EXPECT_TRUE(absl::IsResourceExhausted(status)) << status;
   hub->nodes()->Disconnect(id, &node);
+}
+
+TEST_F(NodeReportsTest, AJobWhoseNodeIsAwayCanBeEndedAndDeleted) {
+  auto hub = Start();
+  Node node;
+  const std::string id(16, 'n');
+  ASSERT_TRUE(hub->nodes()->Connect(node.Hello(), &node).ok());
+  ASSERT_TRUE(hub->nodes()->Offer(id, BatchOf(1, {StartOf(0, "a"), StartOf(1, "a")})).ok());
+  ASSERT_TRUE(node.AwaitStored(1));
+  clock_.Advance(absl::Minutes(1));
+  EXPECT_TRUE(absl::IsFailedPrecondition(End(*hub, "a").status())) << "its node is connected";
+  hub->nodes()->Disconnect(id, &node);
+  EXPECT_TRUE(absl::IsFailedPrecondition(End(*hub, "a").status())) << "it may be back soon";
+  EXPECT_EQ(OnlyJob(*hub).error(), "");
+  clock_.Advance(absl::Minutes(1));
+  EXPECT_THAT(OnlyJob(*hub).error(), HasSubstr("away: node node1 with ranks 0, 1"));
+  const auto ended = End(*hub, "a");
+  ASSERT_TRUE(ended.ok()) << ended.status();
+  EXPECT_EQ(ended->live_processes(), 0);
+  EXPECT_EQ(ended->state(), v1::JOB_STATE_LOST);
+  v1::DeleteJobRequest request;
+  request.set_job("a");
+  EXPECT_TRUE(hub->backend().DeleteJob(request).ok());
+  // The node comes back with more of it.
+  ASSERT_TRUE(hub->nodes()->Connect(node.Hello(2, 2), &node).ok());
+  ASSERT_TRUE(hub->nodes()->Offer(id, BatchOf(2, {EndOf(0), EndOf(1), StartOf(2, "b")})).ok());
+  ASSERT_TRUE(node.AwaitStored(2));
+  EXPECT_THAT(JobNames(*hub), ElementsAre("b"));
+  hub->nodes()->Disconnect(id, &node);
+}
+
+TEST_F(NodeReportsTest, ARankThatGoesOnElsewhereIsOverOnTheNodeThatIsAway) {
+  options_.ingest.prune_interval = absl::Milliseconds(20);
+  auto hub = Start();
+  Node node, other;
+  const std::string id(16, 'n'), other_id(16, 'o');
+  ASSERT_TRUE(hub->nodes()->Connect(node.Hello(), &node).ok());
+  ASSERT_TRUE(hub->nodes()->Connect(node.Hello(1, 0, 'o'), &other).ok());
+  ASSERT_TRUE(hub->nodes()->Offer(id, BatchOf(1, {StartOf(0, "a"), StartOf(1, "a")})).ok());
+  ASSERT_TRUE(node.AwaitStored(1));
+  hub->nodes()->Disconnect(id, &node);
+  clock_.Advance(absl::Minutes(1));
+  ASSERT_TRUE(hub->nodes()->Offer(other_id, BatchOf(1, {StartOf(0, "a")})).ok());
+  ASSERT_TRUE(other.AwaitStored(1));
+  EXPECT_TRUE(AwaitLive(*hub, 2)) << "rank 1 may come back with its node";
+  clock_.Advance(absl::Hours(25));
+  EXPECT_TRUE(AwaitLive(*hub, 1)) << "no node is away for a day";
+  hub->nodes()->Disconnect(other_id, &other);
 }
 
 class OutboxTest : public DaemonTest {};

@@ -72,9 +72,8 @@ auto WithMemory(const char* what, const Ask& ask) -> decltype(ask()) {
 // lock.
 class ProfilerBackend : public Backend {
  public:
-  ProfilerBackend(const DaemonParts& parts, const std::optional<HubParts>& hub,
-                  std::function<v1::GetDaemonReply()> describe_daemon)
-      : parts_(parts), hub_(hub), describe_daemon_(std::move(describe_daemon)) {}
+  ProfilerBackend(const DaemonParts& parts, std::function<v1::GetDaemonReply()> describe_daemon)
+      : parts_(parts), describe_daemon_(std::move(describe_daemon)) {}
 
   absl::StatusOr<v1::GetDaemonReply> GetDaemon(const v1::GetDaemonRequest&) override {
     v1::GetDaemonReply reply = describe_daemon_();
@@ -87,13 +86,13 @@ class ProfilerBackend : public Backend {
   }
 
   absl::StatusOr<v1::ListNodesReply> ListNodes(const v1::ListNodesRequest&) override {
-    if (!hub_) {
+    if (parts_.nodes == nullptr) {
       return absl::FailedPreconditionError(
           "this daemon is no hub: no node tells it anything; ask one that was started with "
           "--accept-nodes");
     }
     absl::MutexLock lock(&parts_.registry.mutex());
-    return hub_->nodes->List();
+    return parts_.nodes->List();
   }
 
   absl::StatusOr<v1::PrepareJobReply> PrepareJob(const v1::PrepareJobRequest& request) override {
@@ -348,7 +347,7 @@ class ProfilerBackend : public Backend {
 
   // On a hub: brings the job's traces from its nodes. Says which are missing; empty: none.
   std::string FetchTraces(int64_t job_id, queries::Cancelled cancelled) {
-    return hub_ ? hub_->traces->Fetch(job_id, cancelled) : "";
+    return parts_.traces != nullptr ? parts_.traces->Fetch(job_id, cancelled) : "";
   }
 
   // The job's traces. The run that was asked for last is kept. Errors: as ReadRecordedRun.
@@ -438,7 +437,6 @@ class ProfilerBackend : public Backend {
   }
 
   const DaemonParts parts_;
-  const std::optional<HubParts> hub_;
   const std::function<v1::GetDaemonReply()> describe_daemon_;
   absl::Mutex recorded_mutex_;
   SharedRun recorded_ ABSL_GUARDED_BY(recorded_mutex_);  // that was asked for last
@@ -447,9 +445,8 @@ class ProfilerBackend : public Backend {
 }  // namespace
 
 std::unique_ptr<Backend> MakeProfilerBackend(const DaemonParts& parts,
-                                             const std::optional<HubParts>& hub,
                                              std::function<v1::GetDaemonReply()> describe_daemon) {
-  return std::make_unique<ProfilerBackend>(parts, hub, std::move(describe_daemon));
+  return std::make_unique<ProfilerBackend>(parts, std::move(describe_daemon));
 }
 
 }  // namespace seqpoint::service

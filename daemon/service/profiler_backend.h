@@ -14,10 +14,8 @@
 
 namespace seqpoint::service {
 
-// `hub`: its parts; nothing: this daemon is none. `describe_daemon`: GetDaemon's reply but for jobs
-// and the store's errors.
+// `describe_daemon`: GetDaemon's reply but for jobs and the store's errors.
 std::unique_ptr<Backend> MakeProfilerBackend(const DaemonParts& parts,
-                                             const std::optional<HubParts>& hub,
                                              std::function<v1::GetDaemonReply()> describe_daemon);
 
 }  // namespace seqpoint::service

@@ -56,7 +56,8 @@ class Disturbed {
 
   Wire& wire() { return wire_; }
   HubProcess& hub() { return hub_; }
-  // Everything that waits now is stored. Returns the seconds that it took; NAN: more than `timeout`.
+  // Everything that waits now is stored. Returns the seconds that it took; NAN: more than
+  // `timeout`.
   double AwaitVictims(absl::Duration timeout) {
     const absl::Time begin = absl::Now();
     for (int node = 0; node < part_.nodes; ++node) {

@@ -64,8 +64,7 @@ void Wire::Accept() {
     const int client = accept4(listening_, nullptr, nullptr, SOCK_CLOEXEC);
     const int server = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     const sockaddr_un address = AddressOf(target_);
-    if (cut_ ||
-        connect(server, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
+    if (cut_ || connect(server, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
       close(client);
       close(server);
       continue;
@@ -96,7 +95,8 @@ void Wire::Pump(Connection& connection, bool up) {
     pollfd wait = {.fd = from, .events = POLLIN};
     if (poll(&wait, 1, kSliceMs) <= 0 || connection.held) continue;
     const int64_t per_s = up ? 0 : down_per_s_.load();
-    const size_t most = per_s == 0 ? buffer.size() : static_cast<size_t>(std::max<int64_t>(per_s / 20, 1));
+    const size_t most =
+        per_s == 0 ? buffer.size() : static_cast<size_t>(std::max<int64_t>(per_s / 20, 1));
     const ssize_t count = recv(from, buffer.data(), std::min(most, buffer.size()), 0);
     if (count <= 0) break;
     (up ? up_bytes_ : down_bytes_) += count;
