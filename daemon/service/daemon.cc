@@ -41,10 +41,10 @@ Daemon::Daemon(DaemonOptions options, std::unique_ptr<Store> store, std::unique_
       nodes_(options_.takes_nodes
                  ? std::make_unique<NodeReports>(store_.get(), &registry_, options_.clock)
                  : nullptr),
-      node_traces_(nodes_ != nullptr
-                       ? std::make_unique<NodeTraces>(store_.get(), &registry_, nodes_.get())
-                       : nullptr),
       committer_(store_.get(), &registry_, outbox_.get(), options_.clock),
+      node_traces_(nodes_ != nullptr ? std::make_unique<NodeTraces>(store_.get(), &registry_,
+                                                                    &committer_, nodes_.get())
+                                     : nullptr),
       retention_(options_.retention, store_.get(), &registry_, &committer_, options_.clock),
       connections_(store_.get(), &registry_, options_.clock),
       parts_{*store_,         registry_,    committer_,        retention_,

@@ -81,8 +81,8 @@ class Daemon {
   const std::unique_ptr<Outbox> outbox_;
   JobRegistry registry_;
   const std::unique_ptr<NodeReports> nodes_;
-  const std::unique_ptr<NodeTraces> node_traces_;  // null where this is no hub
   Committer committer_;
+  const std::unique_ptr<NodeTraces> node_traces_;  // null where this is no hub
   Retention retention_;
   Connections connections_;
   const DaemonParts parts_;

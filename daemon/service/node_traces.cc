@@ -43,9 +43,8 @@ std::string NodeTraces::Fetch(int64_t job_id, absl::FunctionRef<bool()> cancelle
 }
 
 absl::StatusOr<std::vector<NodeTraces::Source>> NodeTraces::SourcesOf(int64_t job_id) {
-  SEQPOINT_ASSIGN_OR_RETURN(const auto pieces, store_.ListTraces(job_id));
   std::vector<Source> sources;
-  absl::MutexLock lock(&registry_.mutex());
+  absl::ReleasableMutexLock lock(&registry_.mutex());
   SEQPOINT_ASSIGN_OR_RETURN(const auto job, registry_.Find(job_id));
   for (const auto& [process_id, process] : job->processes()) {
     const auto key = NodeReports::ParseIdentity(process->row.identity);
@@ -61,10 +60,18 @@ absl::StatusOr<std::vector<NodeTraces::Source>> NodeTraces::SourcesOf(int64_t jo
     source.request.set_ring_id(process->row.ring_id);
     // A shared iteration's records come with the report of its work.
     if (process->alive()) source.request.set_up_to(process->state.work_reported_to());
-    for (const auto& [rank, number] : pieces) {
-      if (rank == source.rank) source.request.add_have(process->OwnNumber(number));
-    }
     sources.push_back(std::move(source));
+  }
+  lock.Release();
+  // Records that came with a report up to now are in the store then.
+  SEQPOINT_RETURN_IF_ERROR(committer_.AwaitStored(job_id));
+  SEQPOINT_ASSIGN_OR_RETURN(const auto pieces, store_.ListTraces(job_id));
+  absl::MutexLock again(&registry_.mutex());
+  for (Source& source : sources) {
+    const jobs::Process& process = job->processes().at(source.process_id);
+    for (const auto& [rank, number] : pieces) {
+      if (rank == source.rank) source.request.add_have(process.OwnNumber(number));
+    }
   }
   return sources;
 }

@@ -23,6 +23,7 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "daemon/base/change_signal.h"
+#include "daemon/service/committer.h"
 #include "daemon/service/job_registry.h"
 #include "daemon/service/node_reports.h"
 #include "daemon/store/store.h"
@@ -32,8 +33,8 @@ namespace seqpoint::service {
 
 class NodeTraces {
  public:
-  NodeTraces(Store* store, JobRegistry* registry, NodeReports* nodes)
-      : store_(*store), registry_(*registry), nodes_(*nodes) {}
+  NodeTraces(Store* store, JobRegistry* registry, Committer* committer, NodeReports* nodes)
+      : store_(*store), registry_(*registry), committer_(*committer), nodes_(*nodes) {}
 
   // Says which traces are missing, and why; empty: none. `cancelled`: nobody waits any more.
   std::string Fetch(int64_t job_id, absl::FunctionRef<bool()> cancelled)
@@ -64,6 +65,7 @@ class NodeTraces {
 
   Store& store_;
   JobRegistry& registry_;
+  Committer& committer_;
   NodeReports& nodes_;
 
   absl::Mutex fetching_;

@@ -5,11 +5,13 @@
 #include <map>
 #include <utility>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/strip.h"
+#include "absl/time/clock.h"
 #include "daemon/base/status_macros.h"
 
 namespace seqpoint {
@@ -70,6 +72,8 @@ absl::StatusOr<std::string> PostgresParameters(const std::string& address) {
 }
 
 absl::Status Postgres::Connect() {
+  const absl::Time begin = absl::Now();
+  absl::Cleanup failed = [&] { next_attempt_ = absl::Now() + (absl::Now() - begin); };
   auto connection = std::make_unique<pqxx::connection>(parameters_);
   // A new session would be without the lock of this one, and nobody would hear of it.
 #pragma GCC diagnostic push
@@ -78,6 +82,7 @@ absl::Status Postgres::Connect() {
 #pragma GCC diagnostic pop
   SEQPOINT_RETURN_IF_ERROR(on_connect_(*connection));
   connection_ = std::move(connection);
+  std::move(failed).Cancel();
   return absl::OkStatus();
 }
 
@@ -88,12 +93,16 @@ absl::Status Postgres::Failed(absl::StatusCode code, std::string_view message) {
   std::string text = absl::StrReplaceAll(
       absl::StripSuffix(absl::string_view(message.data(), message.size()), "\n"), {{"\n", " "}});
   if (code == absl::StatusCode::kResourceExhausted) text += "; free space on its server";
-  return absl::Status(code, absl::StrCat("store ", address_, ": ", text));
+  failure_ = absl::Status(code, absl::StrCat("store ", address_, ": ", text));
+  return failure_;
 }
 
 absl::Status Postgres::Run(absl::FunctionRef<absl::Status(pqxx::connection&)> body) {
+  if (connection_ == nullptr && absl::Now() < next_attempt_) return failure_;
   try {
-    if (connection_ == nullptr) SEQPOINT_RETURN_IF_ERROR(Connect());
+    if (connection_ == nullptr) {
+      if (const absl::Status status = Connect(); !status.ok()) return failure_ = status;
+    }
     return body(*connection_);
   } catch (const pqxx::in_doubt_error&) {
     return Failed(absl::StatusCode::kUnavailable,

@@ -7,6 +7,9 @@
 //     ...
 //   });
 //
+// A server that does not answer holds up who waits for it, and others with them. After an attempt
+// to connect that failed all calls fail at once, for as long as it took.
+//
 // Errors: Unavailable (no connection, or it broke: try again later), ResourceExhausted (its disk is
 // full), InvalidArgument (a row that breaks a constraint), PermissionDenied, DataLoss, Internal.
 // Every message names the address, which has no password.
@@ -24,6 +27,7 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 
 namespace seqpoint {
 
@@ -56,6 +60,8 @@ class Postgres {
   const std::string parameters_;
   const OnConnect on_connect_;
   std::unique_ptr<pqxx::connection> connection_;
+  absl::Time next_attempt_ = absl::InfinitePast();
+  absl::Status failure_;  // the latest
 };
 
 // Bytes as a literal of SQL.

@@ -10,7 +10,9 @@
 
 namespace seqpoint {
 
-RankJobs::RankJobs(std::filesystem::path folder) : folder_(std::move(folder)) {
+RankJobs::RankJobs(std::filesystem::path folder, std::vector<std::string> daemon_options)
+    : folder_(std::move(folder)), daemon_options_(std::move(daemon_options)) {
+  std::filesystem::create_directories(folder_);
   setenv("SEQPOINT_DIR", (folder_ / "run").c_str(), 1);
   setenv("XDG_STATE_HOME", (folder_ / "state").c_str(), 1);
   StartDaemon();
@@ -20,7 +22,7 @@ RankJobs::~RankJobs() { KillAndWait(&daemon_, SIGKILL); }
 
 // Where none answers, `seqpoint run` starts one of its own.
 void RankJobs::StartDaemon() {
-  daemon_ = SpawnDaemon(folder_);
+  daemon_ = SpawnDaemon(folder_, {}, daemon_options_);
   NewApi().Call(&v1::Profiler::Stub::ListJobs, v1::ListJobsRequest());
 }
 

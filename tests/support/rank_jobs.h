@@ -32,7 +32,8 @@ struct RankJobOptions {
 
 class RankJobs {
  public:
-  explicit RankJobs(std::filesystem::path folder);
+  // `daemon_options`: of its seqpointd.
+  explicit RankJobs(std::filesystem::path folder, std::vector<std::string> daemon_options = {});
   ~RankJobs();
   RankJobs(const RankJobs&) = delete;
   RankJobs& operator=(const RankJobs&) = delete;
@@ -64,6 +65,7 @@ class RankJobs {
   std::vector<std::string> Command(const RankJobOptions& options, bool profiled) const;
 
   const std::filesystem::path folder_;
+  const std::vector<std::string> daemon_options_;
   const std::filesystem::path bin_ = BinaryDirectory();
   pid_t daemon_ = 0;
 };
