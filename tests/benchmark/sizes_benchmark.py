@@ -4,7 +4,7 @@
     ./dev bench sizes [--ranks 1,2,4,8] [--seconds 20] [--iterations 20000]
 
 Three measurements for each number of ranks, all on the software GPU:
-  pace    GNMT at the pace of a GPU (speed_cap=1, about 100 iterations/s and rank) for some seconds: CPU
+  pace    GNMT at the pace of a GPU (speed_cap=1, about 100 iterations/s) for some seconds: CPU
           and memory of the node's daemon and of the hub, while iterations are marked and while the
           ranks learn
   store   ended runs without pace: bytes in the files of node and hub, by table, with traces of SeqPoints
@@ -53,7 +53,7 @@ class Site:
         with open(f"{self.folder}/{name}.log", "wb") as log:
             self.daemons[name] = subprocess.Popen(
                 [f"{BIN}/seqpointd", "--dir", f"{self.folder}/{name}", "--store", self.store(name), *options],
-                stderr=log)
+                stdout=log, stderr=log)
         while not os.path.exists(f"{self.folder}/{name}/api.sock"):
             time.sleep(0.05)
 
@@ -65,16 +65,15 @@ class Site:
                               env={**os.environ, "SEQPOINT_DIR": f"{self.folder}/{name}"})
         return json.loads(done.stdout)
 
-    def ranks(self, count, iterations, settings):
-        """Processes of one job, as torchrun starts them."""
-        shared = {**os.environ, "SEQPOINT_DIR": f"{self.folder}/node", "SEQPOINT_JOB": "sizes",
-                  "SEQPOINT_RUN_ID": "1", "CUDA_INJECTION64_PATH": f"{BUILD}/lib/libseqpoint_inject.so",
-                  "NVTX_INJECTION64_PATH": f"{BUILD}/lib/libseqpoint_inject.so",
-                  "LD_LIBRARY_PATH": f"{BUILD}/softgpu", "WORLD_SIZE": str(count), **settings}
-        return [subprocess.Popen([f"{BIN}/seqpoint_workload", "--quiet", "--model", "gnmt",
-                                  "--epochs", "1000", "--max-iterations", str(iterations)],
-                                 env={**shared, "RANK": str(rank), "LOCAL_RANK": str(rank)})
-                for rank in range(count)]
+    def train(self, count, iterations, settings):
+        """GNMT in data parallel, whose ranks meet in collectives; iterations told by NVTX."""
+        environment = {**os.environ, "SEQPOINT_DIR": f"{self.folder}/node", "LD_LIBRARY_PATH": f"{BUILD}/softgpu",
+                       **settings}
+        parallel = ["--parallel", "data"] if count > 1 else []
+        return subprocess.Popen(
+            [f"{BIN}/seqpoint", "run", "--quiet", "--job", "sizes", "--run-id", "1", "--",
+             f"{BIN}/seqpoint_launch", "-n", str(count), f"{BIN}/seqpoint_workload", "--quiet", "--model", "gnmt",
+             *parallel, "--epochs", "1000", "--max-iterations", str(iterations)], env=environment)
 
     def end(self):
         for daemon in self.daemons.values():
@@ -97,7 +96,7 @@ def level_of(site):
 
 def pace(count, seconds):
     site = Site(with_hub=True)
-    processes = site.ranks(count, 10**9, {"SWGPU_SET": "clock.speed_cap=1"})
+    training = site.train(count, 10**9, {"SWGPU_SET": "clock.speed_cap=1"})
     try:
         began = time.monotonic()
         learning = {name: cpu_s(one.pid) for name, one in site.daemons.items()}
@@ -122,9 +121,8 @@ def pace(count, seconds):
                   f"memory now {memory(one.pid, 'VmRSS'):.0f} MiB, most {memory(one.pid, 'VmHWM'):.0f} MiB",
                   flush=True)
     finally:
-        for process in processes:
-            process.kill()
-            process.wait()
+        training.terminate()
+        training.wait()
         site.end()
         site.remove()
 
@@ -142,14 +140,13 @@ def tables(path):
 def store(count, iterations, with_hub):
     site = Site(with_hub)
     try:
-        for process in site.ranks(count, iterations, {}):
-            process.wait()
+        site.train(count, iterations, {}).wait()
         time.sleep(2)
         if with_hub:
             while int(site.ask("node", "version")["daemon"]["hub"].get("waiting_batches", 0)) > 0:
                 time.sleep(0.2)
         site.end()
-        rows = count * iterations
+        rows = count * iterations  # and the steps of the job, where it has several ranks
         for name in site.daemons:
             sizes, traced, (batches, wire) = tables(site.store(name))
             if with_hub:
