@@ -112,9 +112,13 @@ def pace(count, seconds):
         before, began = iterations_of(site, "node"), time.monotonic()
         time.sleep(seconds)
         after, took = iterations_of(site, "node"), time.monotonic() - began
+        if after == before:
+            print(f"pace   ranks={count}: not measured, as no iteration came in {took:.0f} s "
+                  f"({settled_after:.0f} s after the start); this machine is too busy for so many ranks", flush=True)
+            return
         for name, one in site.daemons.items():
             used = cpu_s(one.pid) - first[name]
-            rows = max(1, (after - before) * count)
+            rows = (after - before) * count
             print(f"pace   ranks={count} {name:4} iterations/s={(after - before) / took:6.1f} "
                   f"CPU={100 * used / took:6.2f} % of a core, {1e6 * used / rows:6.1f} us an iteration and rank; "
                   f"start: {learning[name]:.2f} s of CPU in {settled_after:.0f} s; "
