@@ -1,6 +1,7 @@
-// Asker: asks a hub for a projection ten times a second, as a few people with `seqpoint top` do.
+// Asker: asks a hub ten times a second, as a few people with `seqpoint top` do.
 //
-//   Asker asker(hub, "load"); ... asker.End(); asker.Quantile(0.99)
+//   Asker asker(hub, [](Api& api) { return AskForProjection(api, "load"); });
+//   ... asker.End(); asker.Quantile(0.99)
 //
 // Threading: one of its own; the answers are there after End. Ownership: a pointer to the hub.
 #ifndef SEQPOINT_TESTS_BENCHMARK_HUB_ASKER_H_
@@ -9,6 +10,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <functional>
 #include <string>
 #include <thread>
 #include <utility>
@@ -22,8 +24,9 @@ namespace seqpoint {
 
 class Asker {
  public:
-  Asker(const HubProcess& hub, std::string job)
-      : hub_(hub), job_(std::move(job)), thread_([this] { Run(); }) {}
+  // `ask`: false where the hub gave no answer.
+  Asker(const HubProcess& hub, std::function<bool(Api&)> ask)
+      : hub_(hub), ask_(std::move(ask)), thread_([this] { Run(); }) {}
   ~Asker() { End(); }
   void End() {
     ending_ = true;
@@ -42,13 +45,10 @@ class Asker {
  private:
   void Run() {
     Api api = hub_.NewApi();
-    v1::ProjectRequest request;
-    request.set_job(job_);
     absl::Time next = absl::Now();
     while (!ending_) {
       const absl::Time asked = absl::Now();
-      const auto reply = api.Call(&v1::Profiler::Stub::Project, request);
-      if (reply) {
+      if (ask_(api)) {
         times_ms_.push_back(absl::ToDoubleMilliseconds(absl::Now() - asked));
       } else {
         ++refusals_;
@@ -59,12 +59,18 @@ class Asker {
   }
 
   const HubProcess& hub_;
-  const std::string job_;
+  const std::function<bool(Api&)> ask_;
   std::atomic<bool> ending_ = false;
   std::vector<double> times_ms_;
   int64_t refusals_ = 0;
   std::thread thread_;
 };
+
+inline bool AskForProjection(Api& api, const std::string& job) {
+  v1::ProjectRequest request;
+  request.set_job(job);
+  return api.Call(&v1::Profiler::Stub::Project, request).has_value();
+}
 
 }  // namespace seqpoint
 

@@ -17,20 +17,22 @@ namespace {
 
 int Main(int argc, char** argv) {
   CLI::App app{"One hub under load: nothing lost, nothing twice, and what it takes."};
-  std::string parts = "load,kills,saturation,bytes,faults", json;
+  std::string parts = "load,kills,saturation,bytes,nodes,alone,faults", json;
   double minutes = 10;
   int kills = 20;
-  double fault_s = 60;
+  double fault_s = 60, alone_s = 600;
   std::vector<int> saturation = {64, 1'000, 10'000};
   TempFolder folder;
   FigureTable table;
   HubPart part = {.folder = folder.path(), .table = table};
-  app.add_option("--parts", parts, "some of load,kills,saturation,bytes,faults")
+  app.add_option("--parts", parts, "some of load,kills,saturation,bytes,nodes,alone,faults")
       ->capture_default_str();
   app.add_option("--minutes", minutes, "of the load")->capture_default_str();
   app.add_option("--kills", kills, "of the hub, each about 3 s after the last")
       ->capture_default_str();
   app.add_option("--fault-seconds", fault_s, "how long a network is cut, half open or slow")
+      ->capture_default_str();
+  app.add_option("--alone-seconds", alone_s, "how long nodes are without their hub")
       ->capture_default_str();
   app.add_option("--nodes", part.nodes)->capture_default_str();
   app.add_option("--ranks", part.ranks_of_node, "of each node")->capture_default_str();
@@ -49,6 +51,8 @@ int Main(int argc, char** argv) {
   if (wanted.contains("kills")) KillHub(part, kills);
   if (wanted.contains("saturation")) SaturateHub(part, saturation);
   if (wanted.contains("bytes")) CountHubBytes(part);
+  if (wanted.contains("nodes")) CompareHubWithDaemon(part);
+  if (wanted.contains("alone")) LeaveNodesAlone(part, alone_s);
   if (wanted.contains("faults")) DisturbHub(part, fault_s);
   std::printf("\n%d figures with something to reach were missed, %d were not measured\n",
               table.missed(), table.left());

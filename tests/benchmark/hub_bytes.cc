@@ -16,10 +16,10 @@ namespace {
 
 using Bound = FigureTable::Bound;
 
-constexpr int kRanks = 4;
-constexpr int kIterations = 6000;   // of each rank
-constexpr int kAfterMark = 1000;    // until what was measured before is on the wire
-constexpr double kMostBytes = 300;  // per rank and iteration, at mark
+constexpr int kToldRanks = 4;
+constexpr int kToldIterations = 6000;  // of each rank
+constexpr int kAfterMark = 1000;       // until what was measured before is on the wire
+constexpr double kMostBytes = 300;     // per rank and iteration, at mark
 
 // A node's daemon with a training of real processes, and what it tells its hub.
 class ToldTraining {
@@ -66,20 +66,20 @@ void ToldTraining::Run() {
   FigureTable& table = part_.table;
   const pid_t ranks =
       jobs_.Start({.name = parallel_,
-                   .ranks = kRanks,
+                   .ranks = kToldRanks,
                    .workload = {"--model", "transformer", "--parallel", parallel_, "--epochs",
-                                "1000", "--max-iterations", absl::StrCat(kIterations), "--seed",
+                                "1000", "--max-iterations", absl::StrCat(kToldIterations), "--seed",
                                 absl::StrCat(part_.seed)},
                    .settings = {"clock.speed_cap=4"},
                    .truth = false});
-  const auto all = ReadAfter(kIterations / 2.0);
+  const auto all = ReadAfter(kToldIterations / 2.0);
   v1::ControlRequest mark;
   mark.set_job(parallel_);
   mark.set_action(v1::ControlRequest::ACTION_SET_LEVEL);
   mark.set_level(v1::LEVEL_MARK);
   const bool marks = hub_.NewApi().Call(&v1::Profiler::Stub::Control, mark).has_value();
   const auto from = all ? ReadAfter(all->iterations + kAfterMark) : std::nullopt;
-  const auto to = from ? ReadAfter(kIterations - 10) : std::nullopt;
+  const auto to = from ? ReadAfter(kToldIterations - 10) : std::nullopt;
   const bool ended = WaitFor(ranks) == 0;
   if (!all || !marks || !to || !ended) {
     return table.Leave(
@@ -88,17 +88,17 @@ void ToldTraining::Run() {
   }
   table.Tell(absl::StrCat("bytes, ", parallel_, ": with its measurements, first ", all->iterations,
                           " iterations"),
-             all->bytes / all->iterations / kRanks, "bytes");
+             all->bytes / all->iterations / kToldRanks, "bytes");
   table.Compare(absl::StrCat("bytes, ", parallel_, ": of a rank and iteration at mark"),
-                (to->bytes - from->bytes) / (to->iterations - from->iterations) / kRanks, "bytes",
-                Bound::kAtMost, kMostBytes);
+                (to->bytes - from->bytes) / (to->iterations - from->iterations) / kToldRanks,
+                "bytes", Bound::kAtMost, kMostBytes);
 }
 
 }  // namespace
 
 void CountHubBytes(const HubPart& part) {
   for (const std::string parallel : {"data", "sharded", "pipeline", "tensor"}) {
-    std::printf("\n%d ranks, %s parallel, under a node's daemon\n", kRanks, parallel.c_str());
+    std::printf("\n%d ranks, %s parallel, under a node's daemon\n", kToldRanks, parallel.c_str());
     ToldTraining(part, parallel).Run();
   }
 }

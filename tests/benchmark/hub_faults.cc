@@ -49,7 +49,8 @@ class Disturbed {
     };
     known(others_);
     if (victims_) known(*victims_);
-    asker_ = std::make_unique<Asker>(hub_, "others");
+    asker_ =
+        std::make_unique<Asker>(hub_, [](Api& api) { return AskForProjection(api, "others"); });
     watch_ = std::thread([this] { Watch(); });
   }
   ~Disturbed() { EndWatch(); }

@@ -70,7 +70,9 @@ void LoadHub(const HubPart& part, double minutes) {
     return part.table.Leave("load",
                             absl::StrCat("the hub took no batch; ", nodes.node(node).error()));
   }
-  Asker asker(hub, kJob);
+  Asker project(hub, [](Api& api) { return AskForProjection(api, kJob); });
+  Asker fleet(hub,
+              [](Api& api) { return api.Call(&v1::Profiler::Stub::GetFleet, {}).has_value(); });
   std::printf("%8s %10s %10s %10s %12s\n", "minutes", "hub s", "hub MiB", "store MiB", "waiting");
   const absl::Time begin = absl::Now();
   const double cpu_before_s = CpuSeconds(hub.pid());
@@ -87,7 +89,8 @@ void LoadHub(const HubPart& part, double minutes) {
   }
   const double wall_s = absl::ToDoubleSeconds(absl::Now() - begin);
   const double cpu_s = CpuSeconds(hub.pid()) - cpu_before_s;
-  asker.End();
+  project.End();
+  fleet.End();
   nodes.End();
   FigureTable& table = part.table;
   TellDifferences("load", nodes, hub, table);
@@ -98,11 +101,14 @@ void LoadHub(const HubPart& part, double minutes) {
   table.Tell("load: growth of its memory, second half", 100 * (last_mib / half_mib - 1), "%");
   table.Tell("load: frames, for an iteration of a rank",
              static_cast<double>(nodes.frame_bytes()) / reported, "bytes");
-  table.Tell("load: project under load, answers", static_cast<double>(asker.answers()), "");
-  table.Compare("load: project under load, refused", static_cast<double>(asker.refusals()), "",
-                Bound::kEqual, 0);
-  table.Tell("load: project under load, p50", asker.Quantile(0.5), "ms");
-  table.Compare("load: project under load, p99", asker.Quantile(0.99), "ms", Bound::kAtMost, 20);
+  for (const auto& [name, asker] : {std::pair("project", &project), std::pair("fleet", &fleet)}) {
+    const std::string under_load = absl::StrCat("load: ", name, " under load, ");
+    table.Tell(under_load + "answers", static_cast<double>(asker->answers()), "");
+    table.Compare(under_load + "refused", static_cast<double>(asker->refusals()), "", Bound::kEqual,
+                  0);
+    table.Tell(under_load + "p50", asker->Quantile(0.5), "ms");
+    table.Compare(under_load + "p99", asker->Quantile(0.99), "ms", Bound::kAtMost, 20);
+  }
 }
 
 void KillHub(const HubPart& part, int times) {

@@ -69,6 +69,10 @@ void KillHub(const HubPart& part, int times);
 void SaturateHub(const HubPart& part, const std::vector<int>& ranks);
 // Real trainings under a node's daemon: the bytes that go to the hub.
 void CountHubBytes(const HubPart& part);
+// The same job under one daemon and on two nodes: whether the answers are the same.
+void CompareHubWithDaemon(const HubPart& part);
+// Real trainings whose hub is away for so many seconds: what it learns of them later.
+void LeaveNodesAlone(const HubPart& part, double seconds);
 // What peers that are cut off for so many seconds, silent, slow or greedy do to the others.
 void DisturbHub(const HubPart& part, double seconds);
 

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "tests/support/api.h"
+#include "tests/support/node_jobs.h"
 #include "tests/support/private_postgres.h"
 #include "tests/support/temp_folder.h"
 
@@ -27,112 +28,34 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::SizeIs;
 
-constexpr int kRanks = 4, kRanksOfNode = 2;
+constexpr int kRanks = 4;
 
 class HubTest : public testing::Test {
  protected:
-  // `hub_store`: of another backend than SQLite.
-  explicit HubTest(std::string hub_store = "") : hub_store_(std::move(hub_store)) {
-    for (const char* name : {"hub", "node0", "node1"}) {
-      std::filesystem::create_directories(folder_.path() / name);
-    }
-    StartHub();
-    for (int node : {0, 1}) StartNode(node);
-  }
+  explicit HubTest(NodeJobsOptions options = {}) : jobs_(folder_.path(), std::move(options)) {}
   ~HubTest() override {
-    for (pid_t& node : nodes_) KillAndWait(&node, SIGKILL);
-    KillAndWait(&hub_, SIGKILL);
     if (HasFailure()) folder_.Keep();
   }
 
-  std::filesystem::path Folder(const std::string& name) const { return folder_.path() / name; }
-  void StartHub() {
-    std::vector<std::string> options = {"--accept-nodes"};
-    if (!hub_store_.empty()) options.insert(options.end(), {"--store", hub_store_});
-    hub_ = SpawnDaemon(Folder("hub"), {}, options);
+  std::filesystem::path Folder(const std::string& name) const { return jobs_.Folder(name); }
+  Api Ask(const std::string& daemon) const { return jobs_.Ask(daemon); }
+  static std::vector<std::string> Workload(int iterations) {
+    return {"--model",          "transformer",
+            "--parallel",       "tensor",
+            "--epochs",         "100",
+            "--max-iterations", std::to_string(iterations),
+            "--slow",           "3:kernels:1.3@200-100000"};
   }
-  void StartNode(int node) {
-    const std::string socket = (Folder("hub") / "run/api.sock").string();
-    const std::filesystem::path folder = Folder("node" + std::to_string(node));
-    nodes_[node] = SpawnDaemon(folder, {}, {"--hub", "unix:" + socket});
-    // Where none answers, `seqpoint run` starts one of its own.
-    ASSERT_TRUE(Ask("node" + std::to_string(node)).Call(&v1::Profiler::Stub::ListJobs, {}));
-  }
-  Api Ask(const std::string& daemon) const { return Api(Folder(daemon) / "run/api.sock"); }
-
-  // The ranks of one node, under its daemon.
   pid_t Launch(int node, const std::string& job, int iterations) {
-    const std::filesystem::path folder = Folder("node" + std::to_string(node));
-    const int first = node * kRanksOfNode;
-    std::vector<std::string> command = {
-        "/usr/bin/env",
-        "SEQPOINT_DIR=" + (folder / "run").string(),
-        "XDG_STATE_HOME=" + (folder / "state").string(),
-        "LD_LIBRARY_PATH=" + (BinaryDirectory().parent_path() / "softgpu").string(),
-        "SWGPU_SET=gpu.count=4,clock.speed_cap=4",
-        (BinaryDirectory() / "seqpoint").string(),
-        "run",
-        "--job",
-        job,
-        "--run-id",
-        "1",
-        "--quiet",
-        "--",
-        "/bin/sh",
-        "-c",
-        "pids=; for rank in " + std::to_string(first) + " " + std::to_string(first + 1) +
-            "; do RANK=$rank LOCAL_RANK=$rank WORLD_SIZE=" + std::to_string(kRanks) +
-            " LOCAL_WORLD_SIZE=" + std::to_string(kRanks) +
-            " MASTER_ADDR=127.0.0.1 MASTER_PORT=" + std::to_string(20'000 + getpid() % 10'000) +
-            " \"$@\" & pids=\"$pids $!\"; done; for pid in $pids; do wait $pid || exit 1; done",
-        "sh",
-        (BinaryDirectory() / "seqpoint_workload").string(),
-        "--quiet",
-        "--model",
-        "transformer",
-        "--parallel",
-        "tensor",
-        "--epochs",
-        "100",
-        "--max-iterations",
-        std::to_string(iterations),
-        "--slow",
-        "3:kernels:1.3@200-100000"};
-    return Spawn(command, folder / "job.log");
-  }
-
-  std::optional<v1::Job> Job(const std::string& daemon, const std::string& job) {
-    v1::GetJobRequest request;
-    request.set_job(job);
-    const auto reply = Ask(daemon).Call(&v1::Profiler::Stub::GetJob, request);
-    if (!reply) return std::nullopt;
-    return reply->job();
-  }
-  // Until the hub knows that all processes have ended.
-  std::optional<v1::Job> AwaitEnd(const std::string& job) {
-    std::optional<v1::Job> seen;
-    for (int tenth = 0; tenth < 300; ++tenth) {
-      seen = Job("hub", job);
-      const bool all = seen && seen->processes_size() == kRanks;
-      if (all && seen->state() != v1::JOB_STATE_MARKING &&
-          seen->state() != v1::JOB_STATE_LEARNING) {
-        return seen;
-      }
-      std::this_thread::sleep_for(std::chrono::milliseconds(100));
-    }
-    return seen;
+    return jobs_.Start(node, job, Workload(iterations));
   }
   // The hub has the iterations of the nodes, each once, as they were.
   void ExpectSameIterations(const std::string& job) {
     for (int rank = 0; rank < kRanks; ++rank) {
-      const auto expected = Ask("node" + std::to_string(rank / kRanksOfNode)).Iterations(job, rank);
-      auto seen = Ask("hub").Iterations(job, rank);
-      // A store that was away takes the last ones when it is tried again.
-      for (int i = 0; i < 100 && seen && expected && seen->size() < expected->size(); ++i) {
-        std::this_thread::sleep_for(std::chrono::milliseconds(200));
-        seen = Ask("hub").Iterations(job, rank);
-      }
-      ASSERT_TRUE(expected && seen) << rank;
+      const auto expected = jobs_.OnNode(job, rank);
+      ASSERT_TRUE(expected) << rank;
+      const auto seen = jobs_.OnHub(job, rank, expected->size());
+      ASSERT_TRUE(seen) << rank;
       ASSERT_EQ(seen->size(), expected->size()) << rank;
       for (size_t i = 0; i < seen->size(); ++i) {
         EXPECT_EQ((*seen)[i].number(), (*expected)[i].number());
@@ -142,34 +65,33 @@ class HubTest : public testing::Test {
       }
     }
   }
+  // The hub knows the slow rank, and no other.
+  void ExpectSlowRank(const std::string& job) {
+    v1::GetRanksRequest request;
+    request.set_job(job);
+    const auto ranks = Ask("hub").Call(&v1::Profiler::Stub::GetRanks, request);
+    ASSERT_TRUE(ranks);
+    ASSERT_THAT(ranks->ranks(), SizeIs(kRanks)) << ranks->DebugString();
+    for (int rank = 0; rank < kRanks; ++rank) {
+      EXPECT_EQ(ranks->ranks(rank).course() == v1::RANK_COURSE_SLOW, rank == 3)
+          << ranks->DebugString();
+    }
+  }
 
-  const std::string hub_store_;
   TempFolder folder_;
-  pid_t hub_ = 0;
-  pid_t nodes_[2] = {};
+  NodeJobs jobs_;
 };
 
 TEST_F(HubTest, AJobOnTwoNodesIsOneJobWithASlowRankAndTraces) {
   constexpr int kIterations = 2500;
-  const pid_t first = Launch(0, "two", kIterations), second = Launch(1, "two", kIterations);
-  ASSERT_EQ(WaitFor(first), 0);
-  ASSERT_EQ(WaitFor(second), 0);
-  const auto job = AwaitEnd("two");
+  ASSERT_TRUE(jobs_.Run("two", Workload(kIterations)));
+  const auto job = jobs_.AwaitEnd("two");
   ASSERT_TRUE(job);
   EXPECT_EQ(job->state(), v1::JOB_STATE_ENDED) << job->DebugString();
   EXPECT_EQ(job->iterations(), kIterations);
   EXPECT_EQ(job->error(), "");
   ExpectSameIterations("two");
-  // No node sees all ranks; the hub does.
-  v1::GetRanksRequest request;
-  request.set_job("two");
-  const auto ranks = Ask("hub").Call(&v1::Profiler::Stub::GetRanks, request);
-  ASSERT_TRUE(ranks);
-  ASSERT_THAT(ranks->ranks(), SizeIs(kRanks)) << ranks->DebugString();
-  for (int rank = 0; rank < kRanks; ++rank) {
-    EXPECT_EQ(ranks->ranks(rank).course() == v1::RANK_COURSE_SLOW, rank == 3)
-        << ranks->DebugString();
-  }
+  ExpectSlowRank("two");  // no node sees all ranks
 
   // Traces stay on the nodes until somebody asks the hub.
   const auto traced = [&](const std::string& daemon) {
@@ -210,7 +132,7 @@ TEST_F(HubTest, AJobOnTwoNodesIsOneJobWithASlowRankAndTraces) {
   EXPECT_TRUE(node->hub().connected()) << node->DebugString();
   EXPECT_EQ(node->hub().waiting_batches(), 0);
 
-  KillAndWait(&nodes_[1], SIGKILL);
+  jobs_.KillNode(1);
   EXPECT_THAT(traced("hub").second, HasSubstr("traces of ranks 2, 3 are missing: node "));
   nodes = *Ask("hub").Call(&v1::Profiler::Stub::ListNodes, {});
   ASSERT_THAT(nodes.nodes(), SizeIs(2));
@@ -224,19 +146,40 @@ TEST_F(HubTest, KilledDaemonsLoseNothingAndCountNothingTwice) {
   pause();
   for (int round = 0; round < 3; ++round) {
     pause();
-    KillAndWait(&hub_, SIGKILL);
+    jobs_.KillHub();
     pause();
-    StartHub();
+    jobs_.StartHub();
     pause();
-    KillAndWait(&nodes_[round % 2], SIGKILL);
-    StartNode(round % 2);
+    jobs_.KillNode(round % 2);
+    EXPECT_TRUE(jobs_.StartNode(round % 2));
   }
   ASSERT_EQ(WaitFor(first), 0);
   ASSERT_EQ(WaitFor(second), 0);
-  const auto job = AwaitEnd("killed");
+  const auto job = jobs_.AwaitEnd("killed");
   ASSERT_TRUE(job);
   EXPECT_EQ(job->iterations(), kIterations) << job->DebugString();
   ExpectSameIterations("killed");
+}
+
+// Its daemon and its ranks are five seconds ahead, and become so while they run.
+class HubWithALateNodeTest : public HubTest {
+ protected:
+  HubWithALateNodeTest()
+      : HubTest({.last_node = {"LD_PRELOAD=" + (BinaryDirectory().parent_path() /
+                                                "lib/libseqpoint_test_set_clock.so")
+                                                   .string(),
+                               "SEQPOINT_TEST_SET_CLOCK=3,5"}}) {}
+};
+
+TEST_F(HubWithALateNodeTest, ANodeWhoseClockIsSetIsInTheJobAsBefore) {
+  constexpr int kIterations = 2500;
+  ASSERT_TRUE(jobs_.Run("late", Workload(kIterations)));
+  const auto job = jobs_.AwaitEnd("late");
+  ASSERT_TRUE(job);
+  EXPECT_EQ(job->state(), v1::JOB_STATE_ENDED) << job->DebugString();
+  EXPECT_EQ(job->iterations(), kIterations);
+  ExpectSameIterations("late");
+  ExpectSlowRank("late");
 }
 
 // The server of a hub's store, before the hub.
@@ -252,7 +195,7 @@ struct HubServer {
 
 class HubOnPostgresTest : public HubServer, public HubTest {
  protected:
-  HubOnPostgresTest() : HubTest(address) {}
+  HubOnPostgresTest() : HubTest({.hub_store = address}) {}
   void SetUp() override {
     if (const std::string missing = PrivatePostgres::Missing(); !missing.empty()) {
       std::cout << "skipped: " << missing << "\n";
@@ -268,9 +211,9 @@ TEST_F(HubOnPostgresTest, AKilledHubAndAKilledServerLoseNothingAndCountNothingTw
   const auto pause = [] { std::this_thread::sleep_for(std::chrono::milliseconds(700)); };
   for (int round = 0; round < 2; ++round) {
     pause();
-    KillAndWait(&hub_, SIGKILL);
+    jobs_.KillHub();
     pause();
-    StartHub();
+    jobs_.StartHub();
     pause();
     server->Kill();
     pause();
@@ -278,7 +221,7 @@ TEST_F(HubOnPostgresTest, AKilledHubAndAKilledServerLoseNothingAndCountNothingTw
   }
   ASSERT_EQ(WaitFor(first), 0);
   ASSERT_EQ(WaitFor(second), 0);
-  const auto job = AwaitEnd("stored");
+  const auto job = jobs_.AwaitEnd("stored");
   ASSERT_TRUE(job);
   EXPECT_EQ(job->iterations(), kIterations) << job->DebugString();
   ExpectSameIterations("stored");
