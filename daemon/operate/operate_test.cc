@@ -6,11 +6,16 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <thread>
+
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/synchronization/notification.h"
 #include "daemon/operate/log_format.h"
 #include "daemon/operate/notify.h"
+#include "daemon/operate/probes.h"
 #include "spdlog/details/log_msg.h"
+#include "tests/support/daemon_in_process.h"
 #include "tests/support/temp_folder.h"
 
 namespace seqpoint::operate {
@@ -24,6 +29,32 @@ TEST(LogFormatTest, AnObjectALine) {
   EXPECT_EQ(std::string(out.data(), out.size()),
             "{\"time\":\"2026-01-01T00:00:00.123Z\",\"level\":\"warning\","
             "\"message\":\"job \\\"a\\\"\\u000aended\"}\n");
+}
+
+class ProbesTest : public service::DaemonTest {};
+
+TEST_F(ProbesTest, AStoreThatHangsWithTheLockOfTheJobsIsToldAndHoldsNoProbeUp) {
+  const auto daemon = Start();
+  const Probes probes(daemon.get());
+  EXPECT_EQ(probes.Answer("/readyz").status, 200);
+  EXPECT_TRUE(absl::StrContains(probes.Answer("/metrics").body, "seqpointd_jobs 0"));
+  absl::Notification locked, answered;
+  std::thread hangs([&] {
+    absl::MutexLock lock(&daemon->jobs().mutex());
+    locked.Notify();
+    answered.WaitForNotification();
+  });
+  locked.WaitForNotification();
+  EXPECT_EQ(probes.Answer("/healthz").status, 200);
+  const HttpReply ready = probes.Answer("/readyz"), metrics = probes.Answer("/metrics");
+  answered.Notify();
+  hangs.join();
+  EXPECT_EQ(ready.status, 503);
+  EXPECT_TRUE(absl::StrContains(ready.body, "the jobs are locked")) << ready.body;
+  EXPECT_EQ(metrics.status, 200);
+  EXPECT_TRUE(absl::StrContains(metrics.body, "seqpointd_ready 0")) << metrics.body;
+  EXPECT_TRUE(absl::StrContains(metrics.body, "seqpointd_ingest_turn_age_seconds"));
+  EXPECT_FALSE(absl::StrContains(metrics.body, "seqpointd_jobs"));
 }
 
 TEST(NotifierTest, SendsToTheSocketThatSystemdNames) {

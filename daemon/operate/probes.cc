@@ -21,6 +21,9 @@ using prometheus::MetricFamily;
 using prometheus::MetricType;
 using Labels = std::vector<ClientMetric::Label>;
 
+// A commit holds the lock of the jobs for some milliseconds, and a probe waits for seconds.
+constexpr absl::Duration kPatience = absl::Seconds(2);
+
 // The families of metrics that a scrape is made of.
 class Families {
  public:
@@ -126,6 +129,9 @@ std::string Probes::WhyNotHealthy() const {
 std::string Probes::WhyNotReady() const {
   if (ending_) return "the daemon is ending";
   if (std::string why = WhyNotHealthy(); !why.empty()) return why;
+  if (!daemon_.AwaitJobs(kPatience)) {
+    return "the jobs are locked for more than 2 s; the disk of the store, or its server, may hang";
+  }
   return daemon_.store_state().error;
 }
 
@@ -144,15 +150,17 @@ std::string Probes::Status() const {
 
 std::string Probes::Metrics() const {
   Families out;
-  const auto reply = daemon_.backend().GetDaemon({});
-  if (!reply.ok()) return absl::StrCat("# ", reply.status().message(), "\n");
-  AddProcess(reply->start_ns(), out);
+  AddProcess(daemon_.start_ns(), out);
   const bool is_hub = daemon_.nodes() != nullptr;
   out.Gauge("seqpointd_build_info", "1; version and role of the daemon", 1,
-            {{"version", reply->version()}, {"role", is_hub ? "hub" : "node"}});
-  out.Gauge("seqpointd_ready", "1: what /readyz says", WhyNotReady().empty() ? 1 : 0);
+            {{"version", SEQPOINT_VERSION}, {"role", is_hub ? "hub" : "node"}});
+  const bool free = daemon_.AwaitJobs(kPatience);
+  out.Gauge("seqpointd_ready", "1: what /readyz says", free && WhyNotReady().empty() ? 1 : 0);
   out.Gauge("seqpointd_ingest_turn_age_seconds", "Since the last turn of the ingest loop",
             absl::ToDoubleSeconds(daemon_.since_last_turn()));
+  if (!free) return out.Text();
+  const auto reply = daemon_.backend().GetDaemon({});
+  if (!reply.ok()) return out.Text();
   const service::Daemon::StoreState store = daemon_.store_state();
   out.Gauge("seqpointd_commit_age_seconds", "Since the store took what was read last",
             absl::ToDoubleSeconds(store.since_last_commit));

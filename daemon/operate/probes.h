@@ -33,7 +33,7 @@ class Probes {
 
   // Empty while the ingest loop makes progress; else a sentence. Takes no lock.
   std::string WhyNotHealthy() const;
-  // Empty while records are read and stored; else a sentence.
+  // Empty while records are read and stored; else a sentence. Waits 2 s at most for others.
   std::string WhyNotReady() const;
   // One sentence for people.
   std::string Status() const;

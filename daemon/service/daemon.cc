@@ -4,6 +4,7 @@
 
 #include <utility>
 
+#include "absl/time/clock.h"
 #include "daemon/base/retry.h"
 #include "daemon/base/status_macros.h"
 #include "injection/abi/control.h"
@@ -62,6 +63,16 @@ std::optional<HubParts> Daemon::hub() const {
 Daemon::StoreState Daemon::store_state() const {
   absl::MutexLock lock(&registry_.mutex());
   return {.since_last_commit = committer_.since_last_commit(), .error = committer_.error()};
+}
+
+bool Daemon::AwaitJobs(absl::Duration patience) const ABSL_NO_THREAD_SAFETY_ANALYSIS {
+  const absl::Time end = absl::Now() + patience;
+  while (!registry_.mutex().ReaderTryLock()) {
+    if (absl::Now() >= end) return false;
+    absl::SleepFor(absl::Milliseconds(10));
+  }
+  registry_.mutex().ReaderUnlock();
+  return true;
 }
 
 v1::GetDaemonReply Daemon::Describe() const {

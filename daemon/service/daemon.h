@@ -62,6 +62,10 @@ class Daemon {
     std::string error;  // why it cannot be written now; empty when it can
   };
   StoreState store_state() const;
+  // False: a thread held the lock of the jobs for so long, for example in a store that hangs. What
+  // needs the lock would wait, too.
+  bool AwaitJobs(absl::Duration patience) const;
+  int64_t start_ns() const { return start_ns_; }  // of the wall clock
   void SetRetention(const RetentionOptions& options) { retention_.SetOptions(options); }
 
   Backend& backend() { return *backend_; }
