@@ -28,6 +28,7 @@
 #include "daemon/settings/settings.h"
 #include "proto/tls_versions.h"
 #include "spdlog/sinks/basic_file_sink.h"
+#include "spdlog/sinks/stdout_sinks.h"
 #include "spdlog/spdlog.h"
 
 namespace {
@@ -68,6 +69,9 @@ absl::Status StartLog(const Settings& settings) {
     } catch (const spdlog::spdlog_ex& error) {
       return absl::PermissionDeniedError(error.what());
     }
+  } else {
+    spdlog::set_default_logger(
+        std::make_shared<spdlog::logger>("", std::make_shared<spdlog::sinks::stderr_sink_mt>()));
   }
   spdlog::set_level(spdlog::level::from_str(settings.log_level));
   if (settings.log_format == "json") {

@@ -5,7 +5,7 @@
 #   slurm.conf:  TaskProlog=/usr/share/seqpoint/slurm/task_prolog.sh
 #   a user:      srun --export=ALL,SEQPOINT=1 python3 train.py
 #
-# SEQPOINT_DIR: the folder of the daemon's sockets (default /run/seqpointd). SEQPOINT_PREFIX: where the
+# SEQPOINT_DIR: the folder of the daemon's sockets (default /run/seqpoint). SEQPOINT_PREFIX: where the
 # package lies (default: /usr, or the folder that this file was installed in).
 [ "${SEQPOINT:-0}" = 1 ] || exit 0
 
@@ -20,7 +20,7 @@ if [ ! -f "$library" ]; then
 fi
 
 put() { printf 'export %s=%s\n' "$1" "$2"; }
-put SEQPOINT_DIR "${SEQPOINT_DIR:-/run/seqpointd}"
+put SEQPOINT_DIR "${SEQPOINT_DIR:-/run/seqpoint}"
 # All tasks, and the run that goes on after the job was queued again, are one job.
 put SEQPOINT_RUN_ID "${SEQPOINT_RUN_ID:-slurm-$SLURM_JOB_ID}"
 put SEQPOINT_LIBRARY "$library"

@@ -62,19 +62,19 @@ printf 'FIGURE installation %d ms, first answer after %d ms more\n' $(((installe
 step "the daemon as the unit starts it"
 id seqpoint
 start_daemon() {
-  install -d -o seqpoint -g seqpoint -m 700 /run/seqpointd /var/lib/seqpointd
-  setpriv --reuid=seqpoint --regid=seqpoint --clear-groups env SEQPOINTD_DIR=/run/seqpointd \
+  install -d -o seqpoint -g seqpoint -m 700 /run/seqpoint /var/lib/seqpointd
+  setpriv --reuid=seqpoint --regid=seqpoint --clear-groups env SEQPOINTD_DIR=/run/seqpoint \
     SEQPOINTD_STORE=/var/lib/seqpointd/seqpoint.db HOME=/nonexistent \
     /usr/bin/seqpointd --config /etc/seqpoint/seqpointd.toml 2>daemon.log &
   daemon=$!
-  for _ in $(seq 100); do [ -S /run/seqpointd/api.sock ] && return; sleep 0.1; done
+  for _ in $(seq 100); do [ -S /run/seqpoint/api.sock ] && return; sleep 0.1; done
   cat daemon.log; fail "the daemon did not start"
 }
 end_daemon() { kill "$daemon"; wait "$daemon" || { cat daemon.log; fail "the daemon ended with $?"; }; daemon=; }
-export SEQPOINT_DIR=/run/seqpointd
+echo 'allow-users = "trainer"' >>/etc/seqpoint/seqpointd.toml
 start_daemon
-seqpoint run --job kept --run-id 1 --quiet -- train
-seqpoint jobs | grep -q kept || fail "no job in the daemon"
+su trainer -c 'cd && seqpoint run --job kept --run-id 1 --quiet -- train'
+seqpoint --socket /run/seqpoint/api.sock jobs | grep -q kept || fail "no job in the daemon"
 end_daemon
 seqpointd --config /etc/seqpoint/hub.toml --check-config | grep -q '^accept-nodes = true' || fail "hub.toml"
 
