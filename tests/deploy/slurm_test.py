@@ -185,8 +185,9 @@ TaskProlog={prolog}
         self.check_job("seqpoint_workload", "slurm-1")
         self.assertEqual(len(self.asked(f"{self.folder}/hub", "nodes")["nodes"]), 2)
         self.srun(*TRAINING)  # nobody asked
-        self.srun(f"{SLURM}/seqpoint-task", *TRAINING, SEQPOINTD_HUB=self.hub, TMPDIR=self.folder,
-                  SEQPOINT_STATE=f"{self.folder}/state", SEQPOINT_RUN="--job wrapped --quiet")
+        told = self.srun(f"{SLURM}/seqpoint-task", *TRAINING, SEQPOINTD_HUB=self.hub, TMPDIR=self.folder,
+                         SEQPOINT_STATE=f"{self.folder}/state", SEQPOINT_RUN="--job wrapped --quiet")
+        self.assertNotIn("seqpoint-task:", told)  # it waited, and the hub has everything
         self.end_private_daemons()
         self.check_job("wrapped", "slurm-3")
         self.assertEqual(len(self.asked(f"{self.folder}/hub", "jobs", "--all")["jobs"]), 2)
