@@ -106,8 +106,7 @@ void BuildHelloText(uint32_t cupti_version, int driver_version, HelloText* text)
   if (const char* run_id = FirstOf({"SEQPOINT_RUN_ID", "TORCHELASTIC_RUN_ID"}); run_id != nullptr) {
     AppendLine(text, "run_id", run_id, kMostNameBytes);
   } else if (const char* slurm_job = FirstOf({"SLURM_JOB_ID"}); slurm_job != nullptr) {
-    const char* restart = getenv("SLURM_RESTART_COUNT");
-    text->Append("run_id=slurm-%.64s-%.64s\n", slurm_job, restart != nullptr ? restart : "0");
+    text->Append("run_id=slurm-%.64s\n", slurm_job);  // also when it was queued again
   } else {
     text->Append("run_id=%d-%llu\n", static_cast<int>(getpid()),
                  static_cast<unsigned long long>(RealNs()));
@@ -118,12 +117,16 @@ void BuildHelloText(uint32_t cupti_version, int driver_version, HelloText* text)
 
   // Not SLURM_NTASKS, which a batch script has, too, when it starts one process only.
   g_launched_world_size.store(
-      NumberOf({"WORLD_SIZE", "SLURM_STEP_NUM_TASKS", "OMPI_COMM_WORLD_SIZE"}, 1));
+      NumberOf({"WORLD_SIZE", "SLURM_STEP_NUM_TASKS", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE"}, 1));
   const int rank = g_rank.load();
-  text->Append("rank=%d\nlocal_rank=%d\nworld_size=%d\n",
-               rank >= 0 ? rank : NumberOf({"RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK"}, 0),
-               NumberOf({"LOCAL_RANK", "SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK"}, 0),
-               WorldSize());
+  text->Append(
+      "rank=%d\nlocal_rank=%d\nworld_size=%d\n",
+      rank >= 0 ? rank
+                : NumberOf({"RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK",
+                            "JOB_COMPLETION_INDEX"},
+                           0),
+      NumberOf({"LOCAL_RANK", "SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID"}, 0),
+      WorldSize());
 
   for (size_t i = 0; i + 1 < length; ++i) {
     if (command[i] == '\0') command[i] = ' ';

@@ -13,10 +13,10 @@ namespace seqpoint::inject {
 using HelloText = Text<abi::kMaxHelloText>;
 
 // job: SEQPOINT_JOB, else the program's name (for an interpreter: its script's).
-// run_id: SEQPOINT_RUN_ID, TORCHELASTIC_RUN_ID, SLURM_JOB_ID with its restart count, else
-// pid and start time, so that runs without a launcher never mix.
-// rank, world_size: as SetRank said; else, and local_rank, as torchrun, Slurm or Open MPI set
-// them, else 0, 1, 0.
+// run_id: SEQPOINT_RUN_ID, TORCHELASTIC_RUN_ID, SLURM_JOB_ID, else pid and start time, so that
+// runs without a launcher never mix.
+// rank, world_size: as SetRank said; else, and local_rank, as torchrun, Slurm, Open MPI, MPICH or
+// an indexed job of Kubernetes set them, else 0, 1, 0.
 void BuildHelloText(uint32_t cupti_version, int driver_version, HelloText* text);
 
 // The rank and the number of ranks, where the program itself knows them. Negative: it does not.
