@@ -3,6 +3,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <sys/signalfd.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -10,6 +11,8 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -18,11 +21,13 @@
 #include "daemon/base/descriptors.h"
 #include "daemon/base/line_limit.h"
 #include "daemon/base/retry.h"
+#include "daemon/base/status_macros.h"
 #include "daemon/operate/http_server.h"
 #include "daemon/operate/log_format.h"
 #include "daemon/operate/notify.h"
 #include "daemon/operate/probes.h"
 #include "daemon/rpc/server.h"
+#include "daemon/rpc/standby.h"
 #include "daemon/rpc/uplink.h"
 #include "daemon/service/daemon.h"
 #include "daemon/settings/settings.h"
@@ -33,8 +38,12 @@
 
 namespace {
 
+using seqpoint::Store;
+using seqpoint::operate::HttpReply;
+using seqpoint::operate::HttpServer;
 using seqpoint::operate::Notifier;
 using seqpoint::operate::Probes;
+using seqpoint::rpc::Standby;
 using seqpoint::settings::Settings;
 
 constexpr int kUsage = 2;
@@ -80,8 +89,8 @@ absl::Status StartLog(const Settings& settings) {
   return absl::OkStatus();
 }
 
-// SIGHUP asks for it. A file that is wrong changes nothing.
-void Reload(int argc, char** argv, Settings& settings, seqpoint::service::Daemon& daemon) {
+// SIGHUP asks for it. A file that is wrong changes nothing. `daemon`: null on standby.
+void Reload(int argc, char** argv, Settings& settings, seqpoint::service::Daemon* daemon) {
   auto next = seqpoint::settings::LoadSettings(argc, argv);
   if (!next.ok()) {
     spdlog::error("the settings stay as they are: {}", std::string(next.status().message()));
@@ -89,7 +98,7 @@ void Reload(int argc, char** argv, Settings& settings, seqpoint::service::Daemon
   }
   const auto changed = seqpoint::settings::Compare(settings, *next);
   spdlog::set_level(spdlog::level::from_str(next->log_level));
-  daemon.SetRetention(next->daemon.retention);
+  if (daemon != nullptr) daemon->SetRetention(next->daemon.retention);
   spdlog::info("settings are read again; changed: {}",
                changed.reloaded.empty() ? "none" : absl::StrJoin(changed.reloaded, ", "));
   if (!changed.at_next_start.empty()) {
@@ -102,7 +111,15 @@ void Reload(int argc, char** argv, Settings& settings, seqpoint::service::Daemon
   for (const std::string& key : changed.reloaded) settings.values[key] = next->values[key];
 }
 
-// Answers signals and systemd until the daemon is to end.
+// The number of a signal that has come, or comes within kLookMs; else 0.
+uint32_t NextSignal(int signal_fd) {
+  pollfd wait = {.fd = signal_fd, .events = POLLIN, .revents = 0};
+  signalfd_siginfo signal = {};
+  if (poll(&wait, 1, kLookMs) <= 0) return 0;
+  return read(signal_fd, &signal, sizeof signal) == sizeof signal ? signal.ssi_signo : 0;
+}
+
+// Answers signals and systemd while the daemon runs.
 class Watch {
  public:
   Watch(int argc, char** argv, Settings* settings, seqpoint::service::Daemon* daemon,
@@ -115,25 +132,28 @@ class Watch {
         probes_(*probes),
         notifier_(*notifier) {}
 
-  void Run(int signal_fd) {
-    pollfd wait = {.fd = signal_fd, .events = POLLIN, .revents = 0};
+  // Why the lease of a store that others share is lost. Empty: the daemon is to end.
+  std::string Run(int signal_fd) {
     while (true) {
-      if (poll(&wait, 1, kLookMs) > 0) {
-        signalfd_siginfo signal = {};
-        if (read(signal_fd, &signal, sizeof signal) != sizeof signal) continue;
-        if (signal.ssi_signo != SIGHUP || settings_.private_daemon) return;
+      const uint32_t signal = NextSignal(signal_fd);
+      if (signal == SIGHUP && !settings_.private_daemon) {
         ReloadNow();
+      } else if (signal != 0) {
+        return "";
+      }
+      if (!settings_.peer_address.empty()) {
+        if (std::string lost = daemon_.LostLease(); !lost.empty()) return lost;
       }
       TellSystemd();
       const bool asked = server_.since_last_question() <= settings_.daemon.ingest.end_when_idle;
-      if (daemon_.idle() && !asked) return;
+      if (daemon_.idle() && !asked) return "";
     }
   }
 
  private:
   void ReloadNow() {
     notifier_.Send(absl::StrCat("RELOADING=1\nMONOTONIC_USEC=", absl::ToInt64Microseconds(Now())));
-    Reload(argc_, argv_, settings_, daemon_);
+    Reload(argc_, argv_, settings_, &daemon_);
     notifier_.Send("READY=1");
   }
 
@@ -162,6 +182,96 @@ class Watch {
   absl::Duration last_status_ = -absl::InfiniteDuration();
 };
 
+HttpReply AnswerOnStandby(std::string_view path, const Standby& standby) {
+  const Standby::Leader leader = standby.leader();
+  if (path == "/healthz") return {.body = "healthy\n"};
+  if (path == "/readyz" && !leader.error.empty()) {
+    return {.status = 503, .body = absl::StrCat(leader.error, "\n")};
+  }
+  if (path == "/readyz") {
+    return {.body = absl::StrCat("ready: calls are passed to hub ", leader.address, "\n")};
+  }
+  if (path == "/metrics") {
+    return {.type = "text/plain; version=0.0.4; charset=utf-8",
+            .body = "# TYPE seqpointd_leads gauge\nseqpointd_leads 0\n"};
+  }
+  return {.status = 404, .body = "there is /metrics, /healthz and /readyz\n"};
+}
+
+absl::StatusOr<std::unique_ptr<HttpServer>> StartHttp(const Settings& settings,
+                                                      HttpServer::Handler answer) {
+  if (settings.metrics_address.empty()) return nullptr;
+  SEQPOINT_ASSIGN_OR_RETURN(auto http,
+                            HttpServer::Start(settings.metrics_address, std::move(answer)));
+  spdlog::info("metrics on port {}", http->port());
+  return http;
+}
+
+// Passes calls to the hub that leads until this one does. Null: the daemon is to end.
+absl::StatusOr<std::unique_ptr<Store>> AwaitLease(int argc, char** argv, Settings& settings,
+                                                  const Notifier& notifier, int signal_fd) {
+  seqpoint::rpc::StandbyOptions options = {
+      .server = settings.server,
+      .relay = {.own_address = settings.peer_address, .files = settings.uplink.files},
+      .store_path = settings.daemon.store_path,
+      .store = settings.daemon.store};
+  options.store.standby = true;
+  mkdir(settings.directory.c_str(), 0700);  // where that fails, listening there says so
+  SEQPOINT_ASSIGN_OR_RETURN(const auto standby, Standby::Start(options));
+  SEQPOINT_ASSIGN_OR_RETURN(const auto http, StartHttp(settings, [&](std::string_view path) {
+                              return AnswerOnStandby(path, *standby);
+                            }));
+  notifier.Send("READY=1\nSTATUS=passes calls to the hub that leads");
+  while (true) {
+    if (auto store = standby->TakeLease()) {
+      spdlog::info("this hub leads from now on");
+      return store;
+    }
+    notifier.Send("WATCHDOG=1");
+    const uint32_t signal = NextSignal(signal_fd);
+    if (signal == SIGHUP) {
+      Reload(argc, argv, settings, /*daemon=*/nullptr);
+    } else if (signal != 0) {
+      return nullptr;
+    }
+  }
+}
+
+// Runs the daemon on `store`, or where that is null on one that it opens. Returns as Watch::Run.
+absl::StatusOr<std::string> Run(int argc, char** argv, Settings& settings, const Notifier& notifier,
+                                int signal_fd, std::unique_ptr<Store> store) {
+  SEQPOINT_ASSIGN_OR_RETURN(const auto daemon,
+                            seqpoint::service::Daemon::Start(settings.daemon, std::move(store)));
+  settings.server.hub = daemon->hub();
+  SEQPOINT_ASSIGN_OR_RETURN(const auto server, seqpoint::RetryWhileTaken(kLockPatience, [&] {
+                              return seqpoint::rpc::Server::Start(settings.server,
+                                                                  &daemon->backend());
+                            }));
+  std::unique_ptr<seqpoint::rpc::Uplink> uplink;
+  if (settings.daemon.has_hub) {
+    SEQPOINT_ASSIGN_OR_RETURN(
+        uplink,
+        seqpoint::rpc::Uplink::Start(settings.uplink, daemon->outbox(), &daemon->trace_answers()));
+  }
+  Probes probes(daemon.get());
+  SEQPOINT_ASSIGN_OR_RETURN(const auto http, StartHttp(settings, [&](std::string_view path) {
+                              return probes.Answer(path);
+                            }));
+  spdlog::info("ready: {}, store {}; at most {} processes, {} clients", settings.server.socket_path,
+               settings.values["store"], settings.daemon.ingest.max_processes,
+               settings.server.max_connections);
+  notifier.Send("READY=1");
+
+  std::string lost =
+      Watch(argc, argv, &settings, daemon.get(), server.get(), &probes, &notifier).Run(signal_fd);
+  if (lost.empty()) notifier.Send("STOPPING=1\nSTATUS=stops: what was read is committed");
+  probes.SetEnding();
+  // Answers of a hub that does not lead any more are old.
+  server->Stop(lost.empty() ? absl::Seconds(1) : absl::ZeroDuration());
+  daemon->Stop();
+  return lost;
+}
+
 int Serve(int argc, char** argv, Settings& settings) {
   // Signals come through a descriptor; no thread is ever interrupted.
   sigset_t signals;
@@ -172,54 +282,35 @@ int Serve(int argc, char** argv, Settings& settings) {
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   signal(SIGPIPE, SIG_IGN);
   signal(SIGXFSZ, SIG_IGN);  // a file size limit is a full disk: write says so
+  const int signal_fd = signalfd(-1, &signals, SFD_CLOEXEC);
 
   seqpoint::RequireTls13();
   gpr_set_log_function(&LogOfGrpc);
   if (const absl::Status status = StartLog(settings); !status.ok()) return Fail(status);
   const Notifier notifier;
 
+  const bool shares_store = !settings.peer_address.empty();
   const auto shares = seqpoint::RaiseDescriptorLimit();
   if (!shares.ok()) return Fail(shares.status());
   settings.daemon.ingest.lock_patience = kLockPatience;
-  settings.daemon.ingest.max_processes = shares->processes;
+  // Another hub that leads would not reach the rings of this machine.
+  settings.daemon.ingest.max_processes = shares_store ? 0 : shares->processes;
   settings.server.max_connections = shares->api_connections;
 
-  auto daemon = seqpoint::service::Daemon::Start(settings.daemon);
-  if (!daemon.ok()) return Fail(daemon.status());
-  settings.server.hub = (*daemon)->hub();
-  auto server = seqpoint::RetryWhileTaken(kLockPatience, [&] {
-    return seqpoint::rpc::Server::Start(settings.server, &(*daemon)->backend());
-  });
-  if (!server.ok()) return Fail(server.status());
-  std::unique_ptr<seqpoint::rpc::Uplink> uplink;
-  if (settings.daemon.has_hub) {
-    auto started = seqpoint::rpc::Uplink::Start(settings.uplink, (*daemon)->outbox(),
-                                                &(*daemon)->trace_answers());
-    if (!started.ok()) return Fail(started.status());
-    uplink = *std::move(started);
+  while (true) {
+    std::unique_ptr<Store> store;
+    if (shares_store) {
+      auto leased = AwaitLease(argc, argv, settings, notifier, signal_fd);
+      if (!leased.ok()) return Fail(leased.status());
+      if (*leased == nullptr) return 0;
+      store = *std::move(leased);
+    }
+    const auto lost = Run(argc, argv, settings, notifier, signal_fd, std::move(store));
+    if (!lost.ok()) return Fail(lost.status());
+    if (lost->empty()) return 0;
+    spdlog::error("{}; this hub forgets what it knows and passes calls to the one that leads",
+                  *lost);
   }
-  Probes probes(daemon->get());
-  std::unique_ptr<seqpoint::operate::HttpServer> http;
-  if (!settings.metrics_address.empty()) {
-    auto started = seqpoint::operate::HttpServer::Start(
-        settings.metrics_address, [&](std::string_view path) { return probes.Answer(path); });
-    if (!started.ok()) return Fail(started.status());
-    http = *std::move(started);
-    spdlog::info("metrics on port {}", http->port());
-  }
-  spdlog::info("ready: {}, store {}; at most {} processes, {} clients", settings.server.socket_path,
-               settings.values["store"], shares->processes, shares->api_connections);
-  notifier.Send("READY=1");
-
-  Watch(argc, argv, &settings, daemon->get(), server->get(), &probes, &notifier)
-      .Run(signalfd(-1, &signals, SFD_CLOEXEC));
-
-  notifier.Send("STOPPING=1\nSTATUS=stops: what was read is committed");
-  probes.SetEnding();
-  (*server)->Stop(absl::Seconds(1));
-  (*daemon)->Stop();
-  uplink.reset();
-  return 0;
 }
 
 }  // namespace

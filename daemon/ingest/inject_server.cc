@@ -369,6 +369,11 @@ absl::Status InjectServer::Greet(uint64_t id, std::string_view message, int ring
     return absl::OkStatus();
   }
 
+  if (options_.max_processes == 0) {
+    return absl::FailedPreconditionError(
+        "it is a hub that shares its store with others, and reads no programs; start another "
+        "seqpointd on this machine, with --hub, and a SEQPOINT_DIR of its own");
+  }
   if (peers_.size() > options_.max_processes) {
     return absl::ResourceExhaustedError(
         absl::StrCat("it already watches ", options_.max_processes,

@@ -54,7 +54,7 @@ class InjectServer {
   };
 
   struct Options {
-    size_t max_processes = 1024;    // each takes two descriptors
+    size_t max_processes = 1024;    // each takes two descriptors; 0: none is read
     int hello_timeout_ms = 2000;    // for a peer that connects and says nothing
     std::set<uid_t> allowed_users;  // besides our own and root
     RingReaderOptions reader;

@@ -154,6 +154,7 @@ std::string Probes::Metrics() const {
   const bool is_hub = daemon_.nodes() != nullptr;
   out.Gauge("seqpointd_build_info", "1; version and role of the daemon", 1,
             {{"version", SEQPOINT_VERSION}, {"role", is_hub ? "hub" : "node"}});
+  if (is_hub) out.Gauge("seqpointd_leads", "0: this hub passes calls to the one that leads", 1);
   const bool free = daemon_.AwaitJobs(kPatience);
   out.Gauge("seqpointd_ready", "1: what /readyz says", free && WhyNotReady().empty() ? 1 : 0);
   out.Gauge("seqpointd_ingest_turn_age_seconds", "Since the last turn of the ingest loop",

@@ -32,6 +32,7 @@
 #include "daemon/rpc/ingest_service.h"
 #include "daemon/rpc/listener.h"
 #include "daemon/rpc/reflection.h"
+#include "daemon/rpc/relay.h"
 #include "daemon/rpc/requests.h"
 #include "daemon/rpc/slow_readers.h"
 #include "daemon/rpc/tls_credentials.h"
@@ -445,11 +446,13 @@ class Service final : public v1::Profiler::Service {
 
 class GrpcServer final : public Server {
  public:
-  GrpcServer(const ServerOptions& options, service::Backend* backend)
+  // One of the two is not null.
+  GrpcServer(const ServerOptions& options, service::Backend* backend, Relay* relay)
       : slow_readers_(options.write_patience),
-        service_(options, backend),
+        relay_(relay),
         listener_(options.max_connections, options.allowed_users) {
-    if (options.hub) ingest_.emplace(*options.hub);
+    if (backend != nullptr) service_.emplace(options, backend);
+    if (backend != nullptr && options.hub) ingest_.emplace(*options.hub);
   }
   ~GrpcServer() override { GrpcServer::Stop(absl::Seconds(1)); }
 
@@ -483,9 +486,12 @@ class GrpcServer final : public Server {
         interceptors;
     interceptors.push_back(std::make_unique<SlowReaders::Factory>(&slow_readers_));
     builder.experimental().SetInterceptorCreators(std::move(interceptors));
-    builder.RegisterService(&service_);
-    builder.RegisterService(&reflection_);
+    if (service_) {
+      builder.RegisterService(&*service_);
+      builder.RegisterService(&reflection_);
+    }
     if (ingest_) builder.RegisterService(&*ingest_);
+    if (relay_ != nullptr) builder.RegisterCallbackGenericService(relay_);
     using Builder = grpc::ServerBuilder::experimental_type;
     if (!options.socket_path.empty()) {
       unix_acceptor_ = builder.experimental().AddExternalConnectionAcceptor(
@@ -510,7 +516,7 @@ class GrpcServer final : public Server {
 
   void Stop(absl::Duration grace) override {
     if (server_ == nullptr) return;
-    service_.Stop();
+    if (service_) service_->Stop();
     listener_.Stop();
     server_->GetHealthCheckService()->Shutdown();
     server_->Shutdown(
@@ -521,7 +527,9 @@ class GrpcServer final : public Server {
   }
 
   int tcp_port() const override { return tcp_port_; }
-  absl::Duration since_last_question() const override { return service_.since_last_question(); }
+  absl::Duration since_last_question() const override {
+    return service_ ? service_->since_last_question() : absl::InfiniteDuration();
+  }
 
  private:
   static absl::StatusOr<std::shared_ptr<TlsCredentials>> MakeTls(const ServerOptions& options) {
@@ -559,8 +567,9 @@ class GrpcServer final : public Server {
   }
 
   SlowReaders slow_readers_;
-  Service service_;
-  std::optional<IngestService> ingest_;  // of a hub
+  std::optional<Service> service_;       // of a daemon that leads
+  std::optional<IngestService> ingest_;  // of a hub that does
+  Relay* const relay_;                   // of one that does not; else null
   Reflection reflection_;
   std::shared_ptr<TlsCredentials> tls_;  // of TCP
   std::unique_ptr<Listener::Acceptor> unix_acceptor_, tcp_acceptor_;
@@ -573,7 +582,14 @@ class GrpcServer final : public Server {
 
 absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& options,
                                                       service::Backend* backend) {
-  auto server = std::make_unique<GrpcServer>(options, backend);
+  auto server = std::make_unique<GrpcServer>(options, backend, /*relay=*/nullptr);
+  SEQPOINT_RETURN_IF_ERROR(server->Listen(options));
+  return server;
+}
+
+absl::StatusOr<std::unique_ptr<Server>> Server::StartRelay(const ServerOptions& options,
+                                                           Relay* relay) {
+  auto server = std::make_unique<GrpcServer>(options, /*backend=*/nullptr, relay);
   SEQPOINT_RETURN_IF_ERROR(server->Listen(options));
   return server;
 }

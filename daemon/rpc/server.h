@@ -27,6 +27,8 @@
 
 namespace seqpoint::rpc {
 
+class Relay;
+
 struct ServerOptions {
   std::string socket_path;  // empty: none
   // Who may connect to it besides root and this user; empty: whom its mode lets in (0660).
@@ -61,6 +63,9 @@ class Server {
   // that cannot be, PermissionDenied and Unavailable when an address cannot be bound.
   static absl::StatusOr<std::unique_ptr<Server>> Start(const ServerOptions& options,
                                                        service::Backend* backend);
+  // On the same addresses, of a hub that does not lead. Errors: the same.
+  static absl::StatusOr<std::unique_ptr<Server>> StartRelay(const ServerOptions& options,
+                                                            Relay* relay);
   virtual ~Server() = default;
 
   // Ends watchers with UNAVAILABLE, lets other calls finish for `grace`, then cuts them off.

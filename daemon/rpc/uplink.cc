@@ -13,14 +13,14 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/strings/match.h"
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "daemon/base/change_signal.h"
 #include "daemon/base/clock.h"
 #include "daemon/base/status_macros.h"
-#include "daemon/rpc/tls_files.h"
 #include "daemon/service/node_reports.h"
 #include "injection/abi/ring.h"
 #include "proto/host_name.h"
@@ -37,34 +37,9 @@ constexpr std::chrono::seconds kConnect(1);
 constexpr absl::Duration kSlice = absl::Milliseconds(250);  // how soon it notices its end
 constexpr int kBatchesAtOnce = 16;
 constexpr size_t kMostRequests = 64;  // for traces; a hub has one under way
-// A hub that does not answer a ping of HTTP/2 is gone.
-constexpr int kPingMs = 10'000, kPongMs = 5'000;
-constexpr int kGrpcPauseMs = 1'000;
 
 absl::Status ErrorOf(const grpc::Status& status) {
   return {static_cast<absl::StatusCode>(status.error_code()), status.error_message()};
-}
-
-// Null for a unix socket, which needs none.
-absl::StatusOr<std::unique_ptr<TlsFiles>> FilesOf(const UplinkOptions& options) {
-  if (absl::StartsWith(options.address, "unix:")) return nullptr;
-  if (options.tls_certificate_file.empty() || options.tls_key_file.empty() ||
-      options.tls_ca_file.empty()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("hub ", options.address,
-                     " needs --tls-certificate, --tls-key and --hub-ca: what nodes and hubs say "
-                     "crosses a network only under TLS"));
-  }
-  return TlsFiles::Open({.certificate = options.tls_certificate_file,
-                         .key = options.tls_key_file,
-                         .authorities = options.tls_ca_file});
-}
-
-std::shared_ptr<grpc::ChannelCredentials> CredentialsOf(const TlsFiles* files) {
-  if (files == nullptr) return grpc::InsecureChannelCredentials();
-  return grpc::SslCredentials({.pem_root_certs = files->pem().authorities,
-                               .pem_private_key = files->pem().key,
-                               .pem_cert_chain = files->pem().certificate});
 }
 
 // One connection to the hub.
@@ -235,12 +210,11 @@ absl::Status HubStream::Run(const std::atomic<bool>& stop, const OnHello& on_hel
 
 class UplinkImpl final : public Uplink {
  public:
-  UplinkImpl(std::string address, std::unique_ptr<TlsFiles> files, service::Outbox* outbox,
+  UplinkImpl(std::vector<std::unique_ptr<HubChannel>> hubs, service::Outbox* outbox,
              const service::TraceAnswers* traces)
-      : address_(std::move(address)), files_(std::move(files)), outbox_(*outbox), traces_(*traces) {
-    hub_.set_address(address_);
-    outbox_.SetHub(hub_);
-    channel_ = NewChannel();
+      : hubs_(std::move(hubs)), outbox_(*outbox), traces_(*traces) {
+    connection_.set_address(hubs_[0]->address());
+    outbox_.SetHub(connection_);
     thread_ = std::thread([this] { Run(); });
   }
   ~UplinkImpl() override {
@@ -254,64 +228,56 @@ class UplinkImpl final : public Uplink {
   }
 
  private:
-  std::shared_ptr<grpc::Channel> NewChannel() const {
-    grpc::ChannelArguments arguments;
-    arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, kPingMs);
-    arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kPongMs);
-    arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);  // as many as it takes
-    // The pauses are our own; those of gRPC would come on top of them.
-    arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, kGrpcPauseMs);
-    arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, kGrpcPauseMs);
-    return grpc::CreateCustomChannel(address_, CredentialsOf(files_.get()), arguments);
-  }
-
   void Run() {
     std::minstd_rand random(std::random_device{}());
     absl::Duration pause = kFirstPause;
-    while (!stop_) {
-      if (files_ != nullptr && files_->Reload()) channel_ = NewChannel();
-      channel_->WaitForConnected(std::chrono::system_clock::now() + kConnect);
-      HubStream stream(channel_, outbox_, traces_);
+    for (size_t next = 0; !stop_; next = (next + 1) % hubs_.size()) {
+      HubChannel& hub = *hubs_[next];
+      const std::shared_ptr<grpc::Channel> channel = hub.Get();
+      channel->WaitForConnected(std::chrono::system_clock::now() + kConnect);
+      HubStream stream(channel, outbox_, traces_);
       {
         absl::MutexLock lock(&mutex_);
         stream_ = &stream;
       }
       const absl::Status status = stream.Run(stop_, [&](const v1::HubHello& hello) {
-        spdlog::info("hub {} ({}) is connected; it has {} batches of this node", address_,
+        spdlog::info("hub {} ({}) is connected; it has {} batches of this node", hub.address(),
                      hello.version(), hello.acknowledged());
         pause = kFirstPause;
         absl::MutexLock lock(&mutex_);
-        SetHub("");
+        SetConnection(hub, "");
       });
       absl::MutexLock lock(&mutex_);
       stream_ = nullptr;
       if (stop_) return;
-      SetHub(absl::StrCat("hub ", address_, ": ", status.message(),
-                          "; this node goes on by itself and tries again"));
+      SetConnection(hub, absl::StrCat("hub ", hub.address(), ": ", status.message(),
+                                      "; this node goes on by itself and tries again"));
+      if (next + 1 < hubs_.size()) continue;
       const double part = std::uniform_real_distribution<double>(0.5, 1)(random);
       changed_.Await(mutex_, part * pause, [this] { return stop_.load(); });
       pause = std::min(2 * pause, kLongestPause);
     }
   }
 
-  // An empty error: the hub is connected.
-  void SetHub(const std::string& error) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    if (!error.empty() && (hub_.connected() || error != hub_.error())) spdlog::warn("{}", error);
-    hub_.set_connected(error.empty());
-    hub_.set_error(error);
-    outbox_.SetHub(hub_);
+  // An empty error: it is connected.
+  void SetConnection(const HubChannel& hub, const std::string& error)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    const bool is_news = connection_.connected() || error != connection_.error();
+    if (!error.empty() && is_news) spdlog::warn("{}", error);
+    connection_.set_address(hub.address());
+    connection_.set_connected(error.empty());
+    connection_.set_error(error);
+    outbox_.SetHub(connection_);
   }
 
-  const std::string address_;
-  const std::unique_ptr<TlsFiles> files_;  // null: a unix socket. Of the thread, as the channel is
+  const std::vector<std::unique_ptr<HubChannel>> hubs_;  // one at least; of the thread
   service::Outbox& outbox_;
   const service::TraceAnswers& traces_;
-  std::shared_ptr<grpc::Channel> channel_;
   std::atomic<bool> stop_ = false;
 
   absl::Mutex mutex_;
   ChangeSignal changed_;
-  v1::HubConnection hub_ ABSL_GUARDED_BY(mutex_);
+  v1::HubConnection connection_ ABSL_GUARDED_BY(mutex_);
   HubStream* stream_ ABSL_GUARDED_BY(mutex_) = nullptr;  // null: none
   std::thread thread_;
 };
@@ -321,8 +287,16 @@ class UplinkImpl final : public Uplink {
 absl::StatusOr<std::unique_ptr<Uplink>> Uplink::Start(const UplinkOptions& options,
                                                       service::Outbox* outbox,
                                                       const service::TraceAnswers* traces) {
-  SEQPOINT_ASSIGN_OR_RETURN(auto files, FilesOf(options));
-  return std::make_unique<UplinkImpl>(options.address, std::move(files), outbox, traces);
+  std::vector<std::unique_ptr<HubChannel>> hubs;
+  for (const auto part : absl::StrSplit(options.addresses, ',')) {
+    const std::string address(absl::StripAsciiWhitespace(part));
+    if (address.empty()) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "--hub ", options.addresses, ": one of the addresses between the commas is empty"));
+    }
+    SEQPOINT_ASSIGN_OR_RETURN(hubs.emplace_back(), HubChannel::Open(address, options.files));
+  }
+  return std::make_unique<UplinkImpl>(std::move(hubs), outbox, traces);
 }
 
 }  // namespace seqpoint::rpc

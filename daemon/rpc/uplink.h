@@ -1,6 +1,6 @@
 // Uplink: the node's side of proto/seqpoint/v1/ingest.proto. It sends the batches of the outbox to
-// the hub, answers the hub's questions for traces, and connects again when the stream breaks.
-// Without a hub nothing changes for the node.
+// the hub, answers the hub's questions for traces, and connects again when the stream breaks: to
+// the next of several hubs. Without a hub nothing changes for the node.
 //
 //   auto uplink = Uplink::Start({.address = "hub:7443", ...}, daemon->outbox(),
 //                               &daemon->trace_answers());
@@ -15,17 +15,15 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "daemon/rpc/hub_channel.h"
 #include "daemon/service/outbox.h"
 #include "daemon/service/trace_answers.h"
 
 namespace seqpoint::rpc {
 
 struct UplinkOptions {
-  std::string address;               // "host:port", with the three files; or "unix:PATH", without
-  std::string tls_certificate_file;  // PEM, the chain: who this node is
-  std::string tls_key_file;          // PEM
-  std::string tls_ca_file;           // PEM; the hub must show a certificate of this CA
-  // Files that change are read again before the next attempt to connect.
+  std::string addresses;  // of hubs, as HubChannel has them, separated by commas
+  TlsPem files;           // that change are read again before the next attempt to connect
 };
 
 class Uplink {

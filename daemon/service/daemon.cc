@@ -12,10 +12,13 @@
 
 namespace seqpoint::service {
 
-absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(DaemonOptions options) {
-  SEQPOINT_ASSIGN_OR_RETURN(auto store, RetryWhileTaken(options.ingest.lock_patience, [&] {
-                              return Store::Open(options.store_path, options.store);
-                            }));
+absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(DaemonOptions options,
+                                                      std::unique_ptr<Store> store) {
+  if (store == nullptr) {
+    SEQPOINT_ASSIGN_OR_RETURN(store, RetryWhileTaken(options.ingest.lock_patience, [&] {
+                                return Store::Open(options.store_path, options.store);
+                              }));
+  }
   std::unique_ptr<Outbox> outbox;
   if (options.has_hub) {
     SEQPOINT_ASSIGN_OR_RETURN(outbox, Outbox::Open(store.get()));

@@ -44,9 +44,10 @@ struct DaemonOptions {
 
 class Daemon {
  public:
-  // Opens the store and inject.sock, and recovers every job. Errors as Store::Open and
-  // InjectServer::Listen say.
-  static absl::StatusOr<std::unique_ptr<Daemon>> Start(DaemonOptions options);
+  // Opens the store and inject.sock, and recovers every job. `store`: open already, with its lease;
+  // null: it is opened. Errors as Store::Open and InjectServer::Listen say.
+  static absl::StatusOr<std::unique_ptr<Daemon>> Start(DaemonOptions options,
+                                                       std::unique_ptr<Store> store = nullptr);
   Daemon(const Daemon&) = delete;
   Daemon& operator=(const Daemon&) = delete;
 
@@ -66,6 +67,8 @@ class Daemon {
   // needs the lock would wait, too.
   bool AwaitJobs(absl::Duration patience) const;
   int64_t start_ns() const { return start_ns_; }  // of the wall clock
+  // As Store::LostLease. What is in memory is too old then: end this daemon.
+  std::string LostLease() const { return store_->LostLease(); }
   void SetRetention(const RetentionOptions& options) { retention_.SetOptions(options); }
 
   Backend& backend() { return *backend_; }

@@ -20,6 +20,7 @@
 #include "absl/strings/strip.h"
 #include "daemon/base/json_string.h"
 #include "daemon/settings/config_file.h"
+#include "proto/host_name.h"
 
 namespace seqpoint::settings {
 namespace {
@@ -148,12 +149,16 @@ void AddOptions(CLI::App& app, Settings& settings) {
   app.add_option("--tokens", access.token_file,
                  "file of tokens that clients may show instead of a certificate: lines "
                  "`read NAME SHA256` or `control NAME SHA256`");
-  app.add_option("--hub", settings.uplink.address,
-                 "tell this hub of all jobs: host:port, over TLS, or unix:PATH");
-  app.add_option("--hub-ca", settings.uplink.tls_ca_file,
+  app.add_option("--hub", settings.uplink.addresses,
+                 "tell this hub of all jobs: host:port, over TLS, or unix:PATH; or the first that "
+                 "answers of several, separated by commas");
+  app.add_option("--hub-ca", settings.uplink.files.authorities,
                  "PEM file of the certificate authority of the hub");
   app.add_flag("--accept-nodes", daemon.takes_nodes,
                "be a hub: take what nodes tell, on the same addresses as clients");
+  app.add_option("--peer-address", settings.peer_address,
+                 "be one of several hubs on one PostgreSQL; the others reach this one here: "
+                 "host:port, over TLS, or unix:PATH");
   app.add_flag("--move-corrupt-store-aside", daemon.store.move_corrupt_aside,
                "rename a damaged store and start a new one");
   app.add_flag("--private", settings.private_daemon,
@@ -178,10 +183,32 @@ std::string TextOf(const CLI::Option& option) {
   return option.count() > 0 ? option.results().back() : option.get_default_str();
 }
 
+// To other hubs a daemon is who it is to its clients.
+rpc::TlsPem PeerFiles(const Settings& settings) {
+  return {.certificate = settings.server.tls_certificate_file,
+          .key = settings.server.tls_key_file,
+          .authorities = settings.uplink.files.authorities};
+}
+
 absl::Status CheckTogether(const Settings& settings) {
-  if (settings.daemon.takes_nodes && !settings.uplink.address.empty()) {
+  if (settings.daemon.takes_nodes && !settings.uplink.addresses.empty()) {
     return absl::InvalidArgumentError(
         "a hub tells no other hub; leave out --hub or --accept-nodes");
+  }
+  if (settings.peer_address.empty()) return absl::OkStatus();
+  if (!settings.daemon.takes_nodes || !absl::StartsWith(settings.daemon.store_path, "postgres")) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--peer-address ", settings.peer_address,
+        " is for hubs that share a store: add --accept-nodes and --store postgresql://..., or "
+        "leave it out"));
+  }
+  const rpc::TlsPem files = PeerFiles(settings);
+  if (!absl::StartsWith(settings.peer_address, "unix:") &&
+      (files.certificate.empty() || files.key.empty() || files.authorities.empty())) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--peer-address ", settings.peer_address,
+        " needs --tls-certificate, --tls-key and --hub-ca: this hub passes calls to the one that "
+        "leads, over TLS"));
   }
   return absl::OkStatus();
 }
@@ -313,9 +340,11 @@ absl::StatusOr<Settings> LoadSettings(int argc, const char* const* argv) {
   }
   settings.daemon.ingest.directory = settings.directory;
   settings.server.socket_path = settings.directory + "/api.sock";
-  settings.daemon.has_hub = !settings.uplink.address.empty();
-  settings.uplink.tls_certificate_file = settings.server.tls_certificate_file;
-  settings.uplink.tls_key_file = settings.server.tls_key_file;
+  settings.daemon.has_hub = !settings.uplink.addresses.empty();
+  settings.uplink.files = PeerFiles(settings);
+  const bool is_alone = settings.peer_address.empty();
+  settings.daemon.store.holder =
+      is_alone ? absl::StrCat(HostName(), ":", settings.server.socket_path) : settings.peer_address;
   if (settings.private_daemon) {
     settings.daemon.ingest.end_when_idle = absl::Seconds(10);
     // Nobody operates it, and a port that is taken must not keep a training from its profile.

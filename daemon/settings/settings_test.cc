@@ -115,6 +115,20 @@ TEST_F(SettingsTest, UsersAreNamesOrNumbersAndThereAreSuch) {
               HasSubstr("\"no-such-user\" is no user of this machine"));
 }
 
+TEST_F(SettingsTest, HubsThatShareAStoreNeedOneThatCanBeSharedAndWhatTheyShowEachOther) {
+  EXPECT_THAT(std::string(Load({"--peer-address=unix:/a", "--accept-nodes"}).status().message()),
+              HasSubstr("--store postgresql://"));
+  EXPECT_THAT(std::string(Load({"--peer-address=hub:7443", "--accept-nodes", "--store",
+                                "postgresql://host/db"})
+                              .status()
+                              .message()),
+              HasSubstr("--hub-ca"));
+  const auto settings =
+      Load({"--peer-address=unix:/a", "--accept-nodes", "--store", "postgresql://host/db"});
+  ASSERT_TRUE(settings.ok()) << settings.status();
+  EXPECT_EQ(settings->daemon.store.holder, "unix:/a");
+}
+
 TEST_F(SettingsTest, SecretsInAddresses) {
   EXPECT_EQ(WithoutSecrets("/var/lib/a.db"), "/var/lib/a.db");
   EXPECT_EQ(WithoutSecrets("postgresql://host:5432/db"), "postgresql://host:5432/db");

@@ -1,9 +1,8 @@
 // PostgresStore: a Store in a PostgreSQL database. Layout, transactions and recovery:
 // docs/formats/postgresql.md.
 //
-// Threading: as Store; writes use one connection, queries another. Ownership: owns both, and holds
-// the database's advisory lock: a second Open fails. The lock is taken again with each new
-// connection; when another daemon had the database meanwhile, all writes fail.
+// Threading: as Store; writes use one connection, queries another. A thread renews the lease.
+// Ownership: owns the connections and the thread.
 #ifndef DAEMON_STORE_POSTGRES_STORE_H_
 #define DAEMON_STORE_POSTGRES_STORE_H_
 
@@ -18,9 +17,12 @@ namespace seqpoint {
 class PostgresStore final : public Store {
  public:
   // Makes the tables when there are none.
-  static absl::StatusOr<std::unique_ptr<Store>> Open(const std::string& address);
+  static absl::StatusOr<std::unique_ptr<Store>> Open(const std::string& address,
+                                                     const StoreOptions& options);
   ~PostgresStore() override;
 
+  absl::StatusOr<StoreLease> TakeLease() override;
+  std::string LostLease() override;
   int64_t NewJobId() override;
   int64_t NewProcessId() override;
   absl::Status Write(const WriteBatch& batch) override;

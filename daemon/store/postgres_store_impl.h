@@ -1,6 +1,7 @@
 // The parts of a PostgresStore that its files share.
 //
-// Threading: writes hold writer_mutex_, queries reader_mutex_. Ownership: see PostgresStore.
+// Threading: writes hold writer_mutex_, queries reader_mutex_; the lease has a thread that renews
+// it. Ownership: see PostgresStore.
 #ifndef DAEMON_STORE_POSTGRES_STORE_IMPL_H_
 #define DAEMON_STORE_POSTGRES_STORE_IMPL_H_
 
@@ -9,11 +10,13 @@
 #include <pqxx/pqxx>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
+#include "daemon/base/change_signal.h"
 #include "daemon/base/status_macros.h"
 #include "daemon/store/postgres.h"
 #include "daemon/store/postgres_store.h"
@@ -22,11 +25,16 @@ namespace seqpoint {
 
 class PostgresStore::Impl {
  public:
-  Impl(const std::string& address, const std::string& parameters);
+  Impl(const std::string& address, const std::string& parameters, const StoreOptions& options);
+  ~Impl();  // gives the lease up
 
-  // Runs `body` in a transaction on the writing connection.
+  // Runs `body` in a transaction on the writing connection. It begins with a look at the lease,
+  // which nobody takes until it ends. AlreadyExists: the lease is not ours.
   absl::Status Transact(absl::FunctionRef<absl::Status(pqxx::work&)> body)
-      ABSL_LOCKS_EXCLUDED(writer_mutex_);
+      ABSL_LOCKS_EXCLUDED(writer_mutex_, lease_mutex_);
+
+  absl::StatusOr<StoreLease> TakeLease() ABSL_LOCKS_EXCLUDED(writer_mutex_, lease_mutex_);
+  std::string LostLease() ABSL_LOCKS_EXCLUDED(lease_mutex_);
 
   // The rows of a query, each read by `read`.
   template <typename Row, typename Read>
@@ -61,20 +69,33 @@ class PostgresStore::Impl {
   absl::Status Reserve(Ids& ids) ABSL_EXCLUSIVE_LOCKS_REQUIRED(ids_mutex_);
   int64_t NewId(Ids& ids) ABSL_LOCKS_EXCLUDED(ids_mutex_);
 
-  absl::Mutex writer_mutex_;
+  absl::Mutex writer_mutex_;  // locked before lease_mutex_
   Postgres writer_;
   absl::Mutex reader_mutex_;
   Postgres reader_;
-  std::string owner_;  // 16 bytes, of this Open
-  bool owns_ = false;  // the database says that it is ours
   absl::Mutex ids_mutex_;
   Ids job_ids_ = {"seqpoint.job_ids", 1'000};
   Ids process_ids_ = {"seqpoint.process_ids", 1'000'000};
   const std::string no_damage_;
 
  private:
-  // Takes the lock; makes the tables, or looks whose they are.
-  absl::Status OnConnect(pqxx::connection& connection);
+  absl::Status OnConnect(pqxx::connection& connection);  // of the writer
+  absl::Status CheckLease(pqxx::work& transaction) ABSL_LOCKS_EXCLUDED(lease_mutex_);
+  absl::Status RenewLease() ABSL_LOCKS_EXCLUDED(lease_mutex_);
+  void KeepLease() ABSL_LOCKS_EXCLUDED(lease_mutex_);  // until it is lost
+  absl::Status Lost(pqxx::transaction_base& transaction) ABSL_LOCKS_EXCLUDED(lease_mutex_);
+
+  const std::string holder_;
+  const absl::Duration lease_;
+  bool tables_made_ = false;
+  absl::Mutex lease_mutex_;
+  ChangeSignal lease_changed_;
+  int64_t fence_ ABSL_GUARDED_BY(lease_mutex_) = 0;       // 0: the lease was never ours
+  std::string lost_ ABSL_GUARDED_BY(lease_mutex_);        // why it is another's now
+  int64_t renewed_ns_ ABSL_GUARDED_BY(lease_mutex_) = 0;  // of the monotonic clock
+  bool ending_ ABSL_GUARDED_BY(lease_mutex_) = false;
+  std::thread keeper_;
+  Postgres renewals_;  // of the keeper: a long write or read does not delay it
 };
 
 // The rows of a batch for each table.

@@ -36,6 +36,8 @@ class SqliteStore final : public Store {
                                                      const StoreOptions& options);
   ~SqliteStore() override;
 
+  absl::StatusOr<StoreLease> TakeLease() override { return StoreLease{.ours = true}; }
+  std::string LostLease() override { return ""; }  // it goes with the file's lock
   int64_t NewJobId() override;
   int64_t NewProcessId() override;
   absl::Status Write(const WriteBatch& batch) override;

@@ -15,7 +15,7 @@ bool WriteBatch::Empty() const {
 absl::StatusOr<std::unique_ptr<Store>> Store::Open(const std::string& address,
                                                    const StoreOptions& options) {
   if (absl::StartsWith(address, "postgresql:") || absl::StartsWith(address, "postgres:")) {
-    return PostgresStore::Open(address);
+    return PostgresStore::Open(address, options);
   }
   return SqliteStore::Open(address, options);
 }

@@ -13,7 +13,11 @@
 // docs/formats/store.md, docs/formats/postgresql.md.
 //
 // Threading: thread-safe. Writes exclude each other. Reads see the last committed state; reads and
-// writes never wait for each other. Ownership: one daemon has a store: a second Open fails.
+// writes never wait for each other.
+//
+// Ownership: one daemon writes a store: the one that holds its lease. A second Open fails, unless
+// it is one that waits for the lease (StoreOptions::standby). A lease ends when it is given up or
+// was not renewed for its length; who held it writes nothing any more, however long it was paused.
 //
 // Errors: ResourceExhausted (disk full: free space, then write again), DataLoss (the file is
 // damaged), AlreadyExists (another daemon holds it), FailedPrecondition (a newer version wrote it),
@@ -32,6 +36,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 
 namespace seqpoint {
 
@@ -179,6 +184,23 @@ struct StoreOptions {
   // Name of a registered SQLite VFS: the one door to the operating system, which tests replace to
   // fill the disk. Empty: the default.
   std::string vfs;
+
+  // Those below are of a store that several daemons can reach: PostgreSQL.
+
+  // Names who holds the lease, for people and for other hubs. A holder that starts again takes its
+  // own lease at once, so that no two may have one name. Empty: a random one.
+  std::string holder;
+  // Open takes no lease; TakeLease does.
+  bool standby = false;
+  // A hub that is lost is replaced after so long. Renewed each third, it survives what stops a
+  // healthy daemon for a moment: a slow commit, a machine that is moved.
+  absl::Duration lease = absl::Seconds(5);
+};
+
+// Who writes a store.
+struct StoreLease {
+  bool ours = false;
+  std::string holder;  // the last one; empty: there was none
 };
 
 struct PruneOptions {
@@ -205,11 +227,19 @@ class Store {
   Store(const Store&) = delete;
   Store& operator=(const Store&) = delete;
 
+  // Takes the lease if it is free: given up, run out, or of this holder. It is renewed from then
+  // on.
+  virtual absl::StatusOr<StoreLease> TakeLease() = 0;
+  // Why another daemon holds the lease, or may hold it because it could not be renewed. Empty: it
+  // is ours. What was read before may be old then.
+  virtual std::string LostLease() = 0;
+
   // Never given twice, even after the job was pruned. From 1.
   virtual int64_t NewJobId() = 0;
   virtual int64_t NewProcessId() = 0;
 
-  // All of it or nothing. InvalidArgument when a row cannot be stored (a ring id that is not 16
+  // All of it or nothing. AlreadyExists without the lease: nothing of it will ever be written by
+  // this store. InvalidArgument when a row cannot be stored (a ring id that is not 16
   // bytes, records that are not a multiple of 64).
   virtual absl::Status Write(const WriteBatch& batch) = 0;
 

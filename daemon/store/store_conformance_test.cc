@@ -50,8 +50,8 @@ class StoreConformanceTest : public ::testing::TestWithParam<std::string> {
     return postgres_ != nullptr ? postgres_->AddressOf(database_)
                                 : (folder_.path() / "seqpoint.db").string();
   }
-  std::unique_ptr<Store> OpenStore() {
-    auto store = RetryWhileTaken(kPatience, [&] { return Store::Open(address(), {}); });
+  std::unique_ptr<Store> OpenStore(const StoreOptions& options = {}) {
+    auto store = RetryWhileTaken(kPatience, [&] { return Store::Open(address(), options); });
     EXPECT_TRUE(store.ok()) << store.status();
     return store.ok() ? *std::move(store) : nullptr;
   }
@@ -264,6 +264,7 @@ TEST_P(StoreConformanceTest, KilledAtAnyMomentKeepsWholeBatchesOnly) {
   // reports each commit. Whatever the moment of its death: the three agree, and nothing that was
   // reported is missing.
   constexpr int kPerBatch = 10;
+  const StoreOptions options = {.holder = "a daemon that starts again"};
   std::mt19937 random(7);
   int64_t reported = -1;
   for (int round = 0; round < 15; ++round) {
@@ -272,7 +273,7 @@ TEST_P(StoreConformanceTest, KilledAtAnyMomentKeepsWholeBatchesOnly) {
     pid_t child = fork();
     if (child == 0) {
       close(fds[0]);
-      std::unique_ptr<Store> store = *Store::Open(address(), {});
+      std::unique_ptr<Store> store = *Store::Open(address(), options);
       std::optional<std::string> cursor = *store->LoadCursor(RingId('r'));
       for (int64_t k = cursor.has_value() ? std::stoll(*cursor) + 1 : 0;; ++k) {
         WriteBatch batch;
@@ -298,7 +299,7 @@ TEST_P(StoreConformanceTest, KilledAtAnyMomentKeepsWholeBatchesOnly) {
     while (read(fds[0], &k, sizeof(k)) == sizeof(k)) reported = k;
     close(fds[0]);
 
-    std::unique_ptr<Store> store = OpenStore();
+    std::unique_ptr<Store> store = OpenStore(options);
     std::string cursor = (*store->LoadCursor(RingId('r'))).value_or("none");
     EXPECT_EQ((*store->LoadStates(1))[0].bytes, cursor);
     EXPECT_GE(std::stoll(cursor), reported);
@@ -474,6 +475,8 @@ TEST_P(StoreConformanceTest, APartOfAJobAndTheIterationsOfEachRank) {
 
 TEST_P(StoreConformanceTest, ASecondDaemonIsKeptOut) {
   std::unique_ptr<Store> store = OpenStore();
+  EXPECT_TRUE(store->TakeLease()->ours);
+  EXPECT_EQ(store->LostLease(), "");
   EXPECT_TRUE(absl::IsAlreadyExists(Store::Open(address(), {}).status()));
   store.reset();
   EXPECT_NE(OpenStore(), nullptr);
@@ -518,6 +521,91 @@ TEST_P(StoreConformanceTest, IterationsOfManyPagesAreReadOnceInOrder) {
 class PostgresStoreTest : public StoreConformanceTest {};
 INSTANTIATE_TEST_SUITE_P(Faults, PostgresStoreTest, ::testing::Values("PostgreSQL"),
                          [](const auto& info) { return info.param; });
+
+TEST_P(PostgresStoreTest, AStandbyReadsAndWritesNothingUntilTheLeaseIsGivenUp) {
+  std::unique_ptr<Store> first = OpenStore({.holder = "first"});
+  std::unique_ptr<Store> second = OpenStore({.holder = "second", .standby = true});
+  const auto lease = second->TakeLease();
+  ASSERT_TRUE(lease.ok()) << lease.status();
+  EXPECT_FALSE(lease->ours);
+  EXPECT_EQ(lease->holder, "first");
+  const absl::Status status = second->Write({.jobs = {Job(*second, "a", 1, 0)}});
+  EXPECT_TRUE(absl::IsAlreadyExists(status)) << status;
+  EXPECT_THAT(*first->ListJobs(), IsEmpty());
+  ASSERT_TRUE(first->Write({.jobs = {Job(*first, "a", 1, 0)}}).ok());
+  EXPECT_EQ(second->ListJobs()->size(), 1u);
+
+  first.reset();
+  second = OpenStore({.holder = "second", .standby = true});
+  EXPECT_TRUE(second->TakeLease()->ours);
+  EXPECT_TRUE(second->Write({.jobs = {Job(*second, "b", 1, 0)}}).ok());
+}
+
+// The holder is stopped at any moment, within a transaction or between two, for longer than its
+// lease, and goes on after another has written.
+TEST_P(PostgresStoreTest, AHolderThatWasPausedWritesNothingAfterItsSuccessor) {
+  constexpr int kRounds = 6, kWroteNothing = 7;
+  StoreOptions options = {.standby = true, .lease = absl::Milliseconds(300)};
+  std::mt19937 random(11);
+  int64_t written = 0;
+  ASSERT_NE(OpenStore(options), nullptr);  // the tables are made
+  for (int round = 0; round < kRounds; ++round) {
+    int fds[2];
+    ASSERT_EQ(pipe(fds), 0);
+    const pid_t child = fork();
+    if (child == 0) {
+      close(fds[0]);
+      options.holder = "paused";
+      std::unique_ptr<Store> store = *Store::Open(address(), options);
+      while (!store->TakeLease()->ours) usleep(10'000);
+      for (int64_t k = written;; ++k) {
+        WriteBatch batch;
+        batch.iterations.push_back({.job_id = 1, .number = k, .duration_ns = 1});
+        batch.cursors = {{.ring_id = RingId('r'), .bytes = std::to_string(k)}};
+        batch.trace_segments = {{.job_id = 1, .number = k, .records = Records(5'000, 1)}};
+        const absl::Status status = store->Write(batch);
+        if (!status.ok()) {
+          const bool says_who = store->LostLease().find("successor") != std::string::npos;
+          const bool refused = absl::IsAlreadyExists(status) && says_who &&
+                               absl::IsAlreadyExists(store->Write(batch)) &&
+                               absl::IsAlreadyExists(store->TakeLease().status());
+          _exit(refused ? kWroteNothing : 1);
+        }
+        if (write(fds[1], &k, sizeof(k)) != sizeof(k)) _exit(2);
+      }
+    }
+    close(fds[1]);
+    int64_t reported = 0;
+    ASSERT_EQ(read(fds[0], &reported, sizeof(reported)), static_cast<ssize_t>(sizeof(reported)));
+    usleep(random() % 50'000);
+    kill(child, SIGSTOP);
+
+    options.holder = "successor";
+    std::unique_ptr<Store> store = OpenStore(options);
+    while (!store->TakeLease()->ours) usleep(10'000);
+    const int64_t last = std::stoll(**store->LoadCursor(RingId('r')));
+    WriteBatch batch;
+    for (int64_t k = last + 1; k <= last + 3; ++k) {
+      batch.iterations.push_back({.job_id = 1, .number = k, .duration_ns = 2});
+    }
+    written = last + 4;
+    batch.cursors = {{.ring_id = RingId('r'), .bytes = std::to_string(last + 3)}};
+    ASSERT_TRUE(store->Write(batch).ok());
+    kill(child, SIGCONT);
+    int wait_status = 0;
+    ASSERT_EQ(waitpid(child, &wait_status, 0), child);
+    EXPECT_TRUE(WIFEXITED(wait_status) && WEXITSTATUS(wait_status) == kWroteNothing) << wait_status;
+    int64_t k = 0;
+    while (read(fds[0], &k, sizeof(k)) == sizeof(k)) reported = k;
+    close(fds[0]);
+    EXPECT_LE(reported, last) << "what a holder was told to be written is there";
+    const auto rows = *store->ReadIterations(1, 0, 0, 1'000'000);
+    ASSERT_EQ(static_cast<int64_t>(rows.size()), written);
+    for (const IterationRow& row : rows) {
+      EXPECT_TRUE(row.number <= last || row.duration_ns == 2) << row.number;
+    }
+  }
+}
 
 // A committer writes again and again what it could not write, with more added to it. The server is
 // killed at any moment and started again.

@@ -10,8 +10,11 @@ namespace seqpoint {
 
 NodeJobs::NodeJobs(std::filesystem::path folder, NodeJobsOptions options)
     : folder_(std::move(folder)), options_(std::move(options)) {
-  std::filesystem::create_directories(Folder("hub"));
-  StartHub();
+  for (int hub = 0; hub < options_.hubs; ++hub) {
+    hubs_.push_back(0);
+    std::filesystem::create_directories(Folder(HubName(hub)));
+    StartHub(hub);
+  }
   for (int node = 0; node < options_.nodes; ++node) {
     nodes_.push_back(0);
     std::filesystem::create_directories(Folder(NameOf(node)));
@@ -21,15 +24,16 @@ NodeJobs::NodeJobs(std::filesystem::path folder, NodeJobsOptions options)
 
 NodeJobs::~NodeJobs() {
   for (int node = 0; node < options_.nodes; ++node) KillNode(node);
-  KillHub();
+  for (int hub = 0; hub < options_.hubs; ++hub) KillHub(hub);
 }
 
-void NodeJobs::StartHub() {
+void NodeJobs::StartHub(int hub) {
   std::vector<std::string> options = {"--accept-nodes"};
   if (!options_.hub_store.empty()) {
     options.insert(options.end(), {"--store", options_.hub_store});
   }
-  hub_ = SpawnDaemon(Folder("hub"), {}, options);
+  if (options_.hubs > 1) options.insert(options.end(), {"--peer-address", AddressOf(hub)});
+  hubs_[static_cast<size_t>(hub)] = SpawnDaemon(Folder(HubName(hub)), {}, options);
 }
 
 std::vector<std::string> NodeJobs::EnvironmentOf(int node) const {
@@ -37,9 +41,13 @@ std::vector<std::string> NodeJobs::EnvironmentOf(int node) const {
 }
 
 bool NodeJobs::StartNode(int node) {
-  const std::string socket = (Folder("hub") / "run/api.sock").string();
+  // Each node goes to another one of the hubs first.
+  std::string hubs;
+  for (int hub = 0; hub < options_.hubs; ++hub) {
+    hubs += (hub == 0 ? "" : ",") + AddressOf((node + hub) % options_.hubs);
+  }
   nodes_[static_cast<size_t>(node)] =
-      SpawnDaemon(Folder(NameOf(node)), EnvironmentOf(node), {"--hub", "unix:" + socket});
+      SpawnDaemon(Folder(NameOf(node)), EnvironmentOf(node), {"--hub", hubs});
   // Where none answers, `seqpoint run` starts one of its own.
   return Ask(NameOf(node)).Call(&v1::Profiler::Stub::ListJobs, {}).has_value();
 }
@@ -98,11 +106,12 @@ std::optional<v1::Job> NodeJobs::AwaitEnd(const std::string& job) const {
 }
 
 std::optional<std::vector<v1::Iteration>> NodeJobs::OnHub(const std::string& job, int rank,
-                                                          size_t as_many) const {
-  auto seen = Iterations("hub", job, rank);
+                                                          size_t as_many,
+                                                          const std::string& hub) const {
+  auto seen = Iterations(hub, job, rank);
   for (int i = 0; i < 100 && seen && seen->size() < as_many; ++i) {
     std::this_thread::sleep_for(std::chrono::milliseconds(200));
-    seen = Iterations("hub", job, rank);
+    seen = Iterations(hub, job, rank);
   }
   return seen;
 }

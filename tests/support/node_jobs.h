@@ -21,6 +21,7 @@ namespace seqpoint {
 struct NodeJobsOptions {
   int nodes = 2, ranks_of_node = 2;
   std::string hub_store;               // of another backend than SQLite; empty: SQLite
+  int hubs = 1;                        // on one store, which SQLite cannot be
   std::vector<std::string> last_node;  // environment of its daemon and its ranks, "KEY=VALUE"
 };
 
@@ -32,8 +33,9 @@ class NodeJobs {
   NodeJobs(const NodeJobs&) = delete;
   NodeJobs& operator=(const NodeJobs&) = delete;
 
-  void StartHub();
-  void KillHub() { KillAndWait(&hub_, SIGKILL); }
+  void StartHub(int hub = 0);
+  void KillHub(int hub = 0) { KillAndWait(&hubs_[static_cast<size_t>(hub)], SIGKILL); }
+  pid_t hub(int hub) const { return hubs_[static_cast<size_t>(hub)]; }  // its pid
   // False: it does not answer.
   bool StartNode(int node);
   void KillNode(int node) { KillAndWait(&nodes_[static_cast<size_t>(node)], SIGKILL); }
@@ -43,8 +45,9 @@ class NodeJobs {
   // Starts those of all nodes and waits. True when all ended well.
   bool Run(const std::string& job, const std::vector<std::string>& workload);
 
-  // The name of a daemon is that of its folder: "hub", "node0", "node1".
+  // The name of a daemon is that of its folder: "hub", "hub2", "node0", "node1".
   std::filesystem::path Folder(const std::string& name) const { return folder_ / name; }
+  static std::string HubName(int hub) { return hub == 0 ? "hub" : "hub" + std::to_string(hub + 1); }
   static std::string NameOf(int node) { return "node" + std::to_string(node); }
   Api Ask(const std::string& daemon) const { return Api(Folder(daemon) / "run/api.sock"); }
   std::optional<v1::Job> Job(const std::string& daemon, const std::string& job) const;
@@ -61,15 +64,18 @@ class NodeJobs {
   }
   // The iterations of a rank at the hub. A store that was away takes the last ones when it is tried
   // again: waits up to 20 s for as many.
-  std::optional<std::vector<v1::Iteration>> OnHub(const std::string& job, int rank,
-                                                  size_t as_many) const;
+  std::optional<std::vector<v1::Iteration>> OnHub(const std::string& job, int rank, size_t as_many,
+                                                  const std::string& hub = "hub") const;
 
  private:
   std::vector<std::string> EnvironmentOf(int node) const;
+  std::string AddressOf(int hub) const {
+    return "unix:" + (Folder(HubName(hub)) / "run/api.sock").string();
+  }
 
   const std::filesystem::path folder_;
   const NodeJobsOptions options_;
-  pid_t hub_ = 0;
+  std::vector<pid_t> hubs_;
   std::vector<pid_t> nodes_;
 };
 
