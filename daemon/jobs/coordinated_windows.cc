@@ -49,8 +49,9 @@ void CoordinatedWindows::AddWork(int32_t rank, int64_t number,
   std::set<uint32_t> used;
   for (const abi::DataRecord& record : records) {
     const uint32_t id = NameOf(record);
-    if (id == 0 || id >= names.by_id().size() || !used.insert(id).second) continue;
-    it->second.names.emplace_back(id, Demangle(names.by_id()[id].text));
+    const ProcessNames::Name* const name = names.Find(id);
+    if (name == nullptr || !used.insert(id).second) continue;
+    it->second.names.emplace_back(id, Demangle(name->text));
   }
 }
 

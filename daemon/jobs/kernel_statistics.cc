@@ -8,13 +8,21 @@ namespace {
 // The name for graph launches where CUPTI records the graph and not its nodes.
 constexpr char kWholeGraphs[] = "(CUDA graphs, recorded as a whole)";
 
+// The name for all that come when there is no room for further ones.
+const std::string& kFurtherKernels = *new std::string("(kernels beyond 64 MiB of names)");
+// Of each name, beside its text: two strings and their places.
+constexpr size_t kNameBytes = 128;
+
 }  // namespace
 
 int KernelStatistics::IndexOf(const std::string& name) {
-  const auto [it, added] = index_.try_emplace(name, static_cast<int>(names_.size()));
+  const bool fits = bytes_ + name.size() + kNameBytes <= kMaxNamesBytes;
+  const std::string& kept = fits || index_.contains(name) ? name : kFurtherKernels;
+  const auto [it, added] = index_.try_emplace(kept, static_cast<int>(names_.size()));
   if (added) {
-    names_.push_back(name);
-    added_.add_names(name);
+    names_.push_back(kept);
+    bytes_ += kept.size() + kNameBytes;
+    added_.add_names(kept);
   }
   return std::min(it->second, kOtherKernels);
 }

@@ -31,7 +31,8 @@ inline constexpr int kOtherKernels = static_cast<int>(kMaxValues) - 1;
 
 class KernelStatistics {
  public:
-  // Its index in the sets; a new name gets the next one.
+  // Its index in the sets; a new name gets the next one. Names beyond kMaxNamesBytes, which no
+  // program has, share one.
   int IndexOf(const std::string& name);
   const std::vector<std::string>& names() const { return names_; }
 
@@ -49,6 +50,7 @@ class KernelStatistics {
  private:
   std::vector<std::string> names_;
   absl::flat_hash_map<std::string, int> index_;
+  size_t bytes_ = 0;  // of the names
   PartLog log_{"kernels"};
   KernelsState added_;
 };

@@ -103,9 +103,8 @@ void Process::Load(const ProcessState& saved, const LearnedRule* rule) {
 void Process::StartLearning(int64_t first_number, const LearnedRule* rule) {
   learning = std::make_unique<Learning>();
   learning->SetFirstNumber(first_number);
-  const std::vector<ProcessNames::Name>& all = names.by_id();
-  for (size_t id = 0; id < all.size(); ++id) {
-    if (!all[id].text.empty()) learning->OnName(static_cast<uint32_t>(id), all[id].text);
+  for (const uint32_t id : names.Ids()) {
+    if (const auto* const name = names.Find(id)) learning->OnName(id, name->text);
   }
   if (rule != nullptr) learning->SetRule(rule->rule);
 }

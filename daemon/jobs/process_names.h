@@ -4,10 +4,13 @@
 #ifndef DAEMON_JOBS_PROCESS_NAMES_H_
 #define DAEMON_JOBS_PROCESS_NAMES_H_
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "daemon/base/limits.h"
 
 namespace seqpoint::jobs {
@@ -22,20 +25,28 @@ class ProcessNames {
   static bool IsId(uint32_t id) { return id != 0 && id <= kMostNames; }
   bool Fits(size_t text_bytes) const { return bytes_ + text_bytes <= kMaxNamesBytes; }
   void Set(uint32_t id, std::string text) {
-    if (id >= names_.size()) names_.resize(id + 1);
-    bytes_ += text.size() - names_[id].text.size();
-    names_[id] = {.text = std::move(text)};
+    Name& name = names_[id];
+    bytes_ += text.size() - name.text.size();
+    name = {.text = std::move(text)};
   }
   // Null when it is not known.
   Name* Find(uint32_t id) {
-    return id < names_.size() && !names_[id].text.empty() ? &names_[id] : nullptr;
+    const auto name = names_.find(id);
+    return name != names_.end() && !name->second.text.empty() ? &name->second : nullptr;
   }
-  const std::vector<Name>& by_id() const { return names_; }
+  const Name* Find(uint32_t id) const { return const_cast<ProcessNames*>(this)->Find(id); }
+  // In ascending order.
+  std::vector<uint32_t> Ids() const {
+    std::vector<uint32_t> ids;
+    for (const auto& [id, name] : names_) ids.push_back(id);
+    std::sort(ids.begin(), ids.end());
+    return ids;
+  }
 
  private:
   static constexpr uint32_t kMostNames = 1u << 22;
 
-  std::vector<Name> names_;
+  absl::flat_hash_map<uint32_t, Name> names_;  // a hostile process gives one name the largest id
   size_t bytes_ = 0;
 };
 

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "daemon/base/descriptors.h"
 #include "daemon/base/limits.h"
 #include "daemon/base/status_macros.h"
 #include "daemon/base/zstd_frame.h"
@@ -49,7 +50,11 @@ std::optional<NodeReports::ProcessKey> NodeReports::ParseIdentity(const std::str
 }
 
 NodeReports::NodeReports(Store* store, JobRegistry* registry, const Clock* clock)
-    : store_(*store), registry_(*registry), clock_(*clock), start_ns_(clock->WallNs()) {}
+    : store_(*store),
+      registry_(*registry),
+      clock_(*clock),
+      start_ns_(clock->WallNs()),
+      skipped_(clock) {}
 NodeReports::~NodeReports() = default;
 
 // ----------------------------------------------------------------------------------- any thread
@@ -90,6 +95,7 @@ absl::StatusOr<v1::HubHello> NodeReports::Connect(const v1::NodeHello& hello, Li
                      "node a new one with --store"));
   }
   absl::MutexLock lock(&mutex_);
+  SEQPOINT_RETURN_IF_ERROR(MakeRoom(hello.node_id()));
   Node& node = nodes_[hello.node_id()];
   if (node.listener != nullptr) {
     return absl::AlreadyExistsError(
@@ -118,6 +124,23 @@ absl::StatusOr<v1::HubHello> NodeReports::Connect(const v1::NodeHello& hello, Li
   return reply;
 }
 
+absl::Status NodeReports::MakeRoom(const std::string& node_id) {
+  if (nodes_.size() < kMostNodes || nodes_.contains(node_id)) return absl::OkStatus();
+  // The one that has been gone for longest. What it reported is in the store, with its cursor.
+  auto longest = nodes_.end();
+  for (auto it = nodes_.begin(); it != nodes_.end(); ++it) {
+    const bool gone = it->second.listener == nullptr && it->second.waiting_bytes == 0;
+    if (!gone) continue;
+    if (longest == nodes_.end() || it->second.since_ns < longest->second.since_ns) longest = it;
+  }
+  if (longest == nodes_.end()) {
+    return absl::ResourceExhaustedError(absl::StrCat(
+        kMostNodes, " nodes are connected, as many as a hub takes; give this node another hub"));
+  }
+  nodes_.erase(longest);
+  return absl::OkStatus();
+}
+
 absl::Status NodeReports::Offer(const std::string& node_id, v1::Batch batch) {
   absl::MutexLock lock(&mutex_);
   Node& node = nodes_[node_id];
@@ -132,7 +155,12 @@ absl::Status NodeReports::Offer(const std::string& node_id, v1::Batch batch) {
                                                      " bytes is beyond the window of ",
                                                      kWindowBytes, " bytes; connect again"));
   }
+  if (waiting_bytes_ + size > kMostWaitingBytes) {
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "batches of ", kMostWaitingBytes, " bytes wait for this hub's store; connect again"));
+  }
   node.waiting_bytes += size;
+  waiting_bytes_ += size;
   node.sizes[batch.sequence()] = size;
   ++node.next;
   waiting_.emplace_back(node_id, std::move(batch));
@@ -164,6 +192,7 @@ void NodeReports::Recover() {
       const auto key = ParseIdentity(process->row.identity);
       if (!key) continue;
       processes_[*key] = {job, process_id};
+      ++live_[key->first];
       registry_.Connect(id);
     }
   }
@@ -236,7 +265,7 @@ void NodeReports::EndWhere(
                  row.host);
     process.job->OnProcessEnd(process.process_id, /*orderly=*/false, clock_.WallNs());
     registry_.Disconnect(job.job_id);
-    it = processes_.erase(it);
+    it = Forget(it);
   }
 }
 
@@ -334,9 +363,26 @@ void NodeReports::Apply(const std::string& node_id, const v1::Batch& batch, Touc
     if (!status.ok()) Skip(node_id, status);
     touched.emplace(job, process_id);
     if (job->processes().at(process_id).alive()) continue;
-    processes_.erase(process);
+    Forget(process);
     registry_.Disconnect(job->row().job_id);
   }
+}
+
+NodeReports::Processes::iterator NodeReports::Forget(Processes::iterator process) {
+  const auto live = live_.find(process->first.first);
+  if (--live->second == 0) live_.erase(live);
+  return processes_.erase(process);
+}
+
+absl::Status NodeReports::CountNewJob(const std::string& node_id) {
+  constexpr int64_t kHourNs = 3'600'000'000'000;
+  if (const int64_t now_ns = clock_.MonotonicNs(); now_ns - hour_ns_ >= kHourNs) {
+    hour_ns_ = now_ns;
+    new_jobs_.clear();
+  }
+  if (++new_jobs_[node_id] <= kMostNewJobs) return absl::OkStatus();
+  return absl::ResourceExhaustedError(
+      absl::StrCat("it began ", kMostNewJobs, " jobs within an hour; further ones are not taken"));
 }
 
 absl::Status NodeReports::Start(const ProcessKey& key, const v1::ReportedProcess& report) {
@@ -345,12 +391,19 @@ absl::Status NodeReports::Start(const ProcessKey& key, const v1::ReportedProcess
         absl::StrCat("process ", report.pid(), " of ", report.host(), " cannot be: ", what));
   };
   if (processes_.contains(key)) return contradicts("it has started before");
+  if (const auto live = live_.find(key.first);
+      live != live_.end() && live->second >= kMostProcesses) {
+    return contradicts(absl::StrCat(kMostProcesses,
+                                    " others of its node run, as many as a node "
+                                    "reads"));
+  }
   if (report.ring_id().size() != kIdBytes) return contradicts("the id of its ring");
   if (report.rank() < 0 || report.rank() >= kMaxRank) return contradicts("its rank");
   if (report.hello().size() > kMaxHelloBytes) return contradicts("its hello is too long");
   SEQPOINT_RETURN_IF_ERROR(CheckNewJob(report.job(), report.run_id()));
   SEQPOINT_ASSIGN_OR_RETURN(SharedJob job, registry_.FindRun(report.job(), report.run_id()));
   if (job == nullptr) {
+    SEQPOINT_RETURN_IF_ERROR(CountNewJob(key.first));
     job = registry_.Add({.name = report.job(),
                          .run_id = report.run_id(),
                          .host = ClipText(report.host(), kMaxHostBytes),
@@ -372,6 +425,7 @@ absl::Status NodeReports::Start(const ProcessKey& key, const v1::ReportedProcess
   row.incarnation = job->processes().NextIncarnation(row.rank);
   job->AddReportedProcess(row);
   processes_[key] = {job, row.process_id};
+  ++live_[key.first];
   registry_.Connect(row.job_id);
   spdlog::info("rank {} of job {}@{} started on {}", row.rank, report.job(), report.run_id(),
                row.host);
@@ -389,10 +443,10 @@ void NodeReports::EndProgram(const v1::ReportedProgramEnd& report) {
 }
 
 void NodeReports::Skip(const std::string& node_id, const absl::Status& why) {
-  // A node that sends nonsense does not fill the disk with it.
-  constexpr int64_t kMostLines = 1000;
-  if (++skipped_ > kMostLines) return;
-  spdlog::warn("node {}: {}; skipped", absl::BytesToHexString(node_id), std::string(why.message()));
+  if (const auto left_out = skipped_.Admit()) {
+    spdlog::warn("node {}: {}; skipped{}", absl::BytesToHexString(node_id),
+                 std::string(why.message()), LeftOut(*left_out));
+  }
 }
 
 void NodeReports::Release(const std::vector<NodeCursor>& stored) {
@@ -403,6 +457,7 @@ void NodeReports::Release(const std::vector<NodeCursor>& stored) {
     const auto size = node.sizes.find(cursor.sequence);
     if (size == node.sizes.end()) continue;
     node.waiting_bytes -= size->second;
+    waiting_bytes_ -= size->second;
     node.sizes.erase(size);
     if (node.listener != nullptr) node.listener->OnStored(cursor.sequence);
   }

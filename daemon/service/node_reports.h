@@ -5,7 +5,8 @@
 //   ingest thread:  nodes.Poll(); ... store.Write(rows and nodes.Cursors()); nodes.Release(stored);
 //
 // A frame that cannot be read, and a report that no daemon writes, are counted and skipped: what a
-// node sends cannot stop the others, or come again for ever.
+// node sends cannot stop the others, or come again for ever. Nodes, their processes and the jobs
+// that they begin are bounded.
 //
 // Threading: Connect, Offer and Disconnect from any thread; the others belong to the ingest thread.
 // Memory: of each node, batches of window_bytes() that are not in the store.
@@ -30,6 +31,7 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "daemon/base/clock.h"
+#include "daemon/base/line_limit.h"
 #include "daemon/jobs/report.h"
 #include "daemon/service/job_registry.h"
 #include "daemon/store/store.h"
@@ -50,6 +52,12 @@ class NodeReports {
   static constexpr int kFormat = 1;
   static constexpr size_t kMostBatchBytes = 4 << 20;  // uncompressed
   static constexpr int64_t kWindowBytes = 16 << 20;
+  // The windows of 64 nodes whose batches all wait for the store. A hub that keeps up has few.
+  static constexpr int64_t kMostWaitingBytes = 64 * kWindowBytes;
+  // Connected ones, and those that were. Each has one entry of some hundred bytes.
+  static constexpr size_t kMostNodes = 4096;
+  // Jobs that a node begins in an hour: as many as it may have processes (kMostProcesses).
+  static constexpr int kMostNewJobs = 1024;
 
   // A connected node's.
   class Listener {
@@ -66,10 +74,12 @@ class NodeReports {
   ~NodeReports();
 
   // FailedPrecondition: versions that do not fit, or an outbox that is older than what the hub has
-  // of it. AlreadyExists: the node is connected. InvalidArgument: no such hello.
+  // of it. AlreadyExists: the node is connected. InvalidArgument: no such hello. ResourceExhausted:
+  // there are kMostNodes.
   absl::StatusOr<v1::HubHello> Connect(const v1::NodeHello& hello, Listener* listener)
       ABSL_LOCKS_EXCLUDED(mutex_);
-  // DataLoss: a gap in the numbers. ResourceExhausted: more than the window.
+  // DataLoss: a gap in the numbers. ResourceExhausted: more than the window, or than all nodes may
+  // have on the way together.
   absl::Status Offer(const std::string& node_id, v1::Batch batch) ABSL_LOCKS_EXCLUDED(mutex_);
   void Disconnect(const std::string& node_id, Listener* listener) ABSL_LOCKS_EXCLUDED(mutex_);
   // False: the node is not connected.
@@ -128,6 +138,11 @@ class NodeReports {
   using Touched = std::set<std::pair<SharedJob, int64_t>>;  // processes of which something came
   void Apply(const std::string& node_id, const v1::Batch& batch, Touched& touched)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(registry_.mutex());
+  using Processes = std::map<ProcessKey, ReportedProcess>;
+  Processes::iterator Forget(Processes::iterator process)  // what comes after it
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(registry_.mutex());
+  absl::Status MakeRoom(const std::string& node_id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status CountNewJob(const std::string& node_id);
   absl::Status Start(const ProcessKey& key, const v1::ReportedProcess& report)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(registry_.mutex());
   void EndProgram(const v1::ReportedProgramEnd& report)
@@ -142,11 +157,15 @@ class NodeReports {
   absl::Mutex mutex_;  // locked after the registry's
   std::map<std::string, Node> nodes_ ABSL_GUARDED_BY(mutex_);
   std::deque<WaitingBatch> waiting_ ABSL_GUARDED_BY(mutex_);  // in the order in which they came
+  int64_t waiting_bytes_ ABSL_GUARDED_BY(mutex_) = 0;         // of all nodes
 
-  std::map<ProcessKey, ReportedProcess> processes_ ABSL_GUARDED_BY(registry_.mutex());  // live ones
+  Processes processes_ ABSL_GUARDED_BY(registry_.mutex());                 // live ones
+  std::map<std::string, size_t> live_ ABSL_GUARDED_BY(registry_.mutex());  // of these, by node
   // These belong to the ingest thread.
-  std::vector<NodeCursor> read_;  // since the last Release
-  int64_t skipped_ = 0;           // reports and batches
+  std::map<std::string, int> new_jobs_;  // of this hour, by node
+  int64_t hour_ns_ = 0;                  // its begin, on the monotonic clock
+  std::vector<NodeCursor> read_;         // since the last Release
+  LineLimit skipped_;                    // reports and batches
 };
 
 }  // namespace seqpoint::service

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
+#include "daemon/base/descriptors.h"
 #include "daemon/base/zstd_frame.h"
 #include "daemon/jobs/report_codec.h"
 #include "gmock/gmock.h"
@@ -78,7 +79,9 @@ jobs::Report StartOf(int64_t process, const std::string& job) {
   started.set_pid(4000);
   started.set_host("node1");
   started.set_start_ns(1'700'000'000'000'000'000);
-  started.set_ring_id(absl::StrCat("ring ", process, std::string(10, '.')));
+  std::string ring = absl::StrCat("ring ", process);
+  ring.resize(16, '.');
+  started.set_ring_id(ring);
   return {process, started};
 }
 
@@ -202,6 +205,58 @@ TEST_F(NodeReportsTest, NodesThatDoNotFitAreRefusedWithASentence) {
   ASSERT_TRUE(node.AwaitStored(1));
   hub->nodes()->Disconnect(id, &node);
   EXPECT_THAT(error(node.Hello(1, 0)), HasSubstr("was replaced by an older copy"));
+}
+
+TEST_F(NodeReportsTest, ProcessesAndNewJobsOfANodeAreBounded) {
+  auto hub = Start();
+  Node node;
+  ASSERT_TRUE(hub->nodes()->Connect(node.Hello(), &node).ok());
+  constexpr auto kProcesses = static_cast<int64_t>(kMostProcesses);
+  std::vector<jobs::Report> reports;
+  for (int64_t process = 0; process < kProcesses + 10; ++process) {
+    reports.push_back(StartOf(process, "large"));
+  }
+  ASSERT_TRUE(hub->nodes()->Offer(node.Hello().node_id(), BatchOf(1, reports)).ok());
+  ASSERT_TRUE(node.AwaitStored(1));
+  const auto nodes = hub->backend().ListNodes({});
+  ASSERT_EQ(nodes->nodes_size(), 1);
+  EXPECT_EQ(nodes->nodes(0).live_processes(), kProcesses);
+
+  reports.clear();
+  for (int64_t process = 0; process < kProcesses; ++process) reports.push_back(EndOf(process));
+  for (int64_t job = 0; job < NodeReports::kMostNewJobs + 10; ++job) {
+    reports.push_back(StartOf(kProcesses + 10 + job, absl::StrCat("job", job)));
+    reports.push_back(EndOf(kProcesses + 10 + job));
+  }
+  ASSERT_TRUE(hub->nodes()->Offer(node.Hello().node_id(), BatchOf(2, reports)).ok());
+  ASSERT_TRUE(node.AwaitStored(2));
+  v1::ListJobsRequest all;
+  all.set_page_size(10'000);
+  EXPECT_EQ(hub->backend().ListJobs(all)->jobs_size(), NodeReports::kMostNewJobs);  // and "large"
+  hub->nodes()->Disconnect(node.Hello().node_id(), &node);
+}
+
+TEST_F(NodeReportsTest, NodesAreBoundedAndTheLongestGoneGivesWay) {
+  auto hub = Start();
+  Node node;
+  const auto hello_of = [&](size_t number) {
+    v1::NodeHello hello = node.Hello();
+    const std::string name = absl::StrCat(number);
+    hello.set_node_id(name + std::string(16 - name.size(), '.'));
+    return hello;
+  };
+  for (size_t i = 0; i < NodeReports::kMostNodes; ++i) {
+    ASSERT_TRUE(hub->nodes()->Connect(hello_of(i), &node).ok()) << i;
+  }
+  const v1::NodeHello one_more = hello_of(NodeReports::kMostNodes);
+  const auto refused = hub->nodes()->Connect(one_more, &node);
+  EXPECT_TRUE(absl::IsResourceExhausted(refused.status())) << refused.status();
+  EXPECT_THAT(std::string(refused.status().message()), HasSubstr("give this node another hub"));
+  hub->nodes()->Disconnect(hello_of(7).node_id(), &node);
+  EXPECT_TRUE(hub->nodes()->Connect(one_more, &node).ok());
+  for (size_t i = 0; i <= NodeReports::kMostNodes; ++i) {
+    hub->nodes()->Disconnect(hello_of(i).node_id(), &node);
+  }
 }
 
 TEST_F(NodeReportsTest, ANodeHasNoMoreThanItsWindowOnTheWay) {
