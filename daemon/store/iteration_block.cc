@@ -1,5 +1,6 @@
 #include "daemon/store/iteration_block.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "daemon/base/status_macros.h"
@@ -110,7 +111,13 @@ absl::StatusOr<std::vector<IterationRow>> UnpackBlock(std::string_view frame, in
   if (TakeNumber(bytes, &version) && version == kBlockVersion && TakeNumber(bytes, &count) &&
       count <= bytes.size() / kColumns) {
     rows.resize(count, {.job_id = job_id, .rank = rank});
-    if (UnpackColumns(bytes, rows, std::make_integer_sequence<int, kColumns>()) && bytes.empty()) {
+    const bool whole =
+        UnpackColumns(bytes, rows, std::make_integer_sequence<int, kColumns>()) && bytes.empty();
+    // Whoever reads a row goes through so many lengths.
+    const bool fits = std::all_of(rows.begin(), rows.end(), [](const IterationRow& row) {
+      return row.length_count >= 0 && row.length_count <= 2;
+    });
+    if (whole && fits) {
       return rows;
     }
   }
