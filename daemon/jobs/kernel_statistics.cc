@@ -9,7 +9,7 @@ namespace {
 constexpr char kWholeGraphs[] = "(CUDA graphs, recorded as a whole)";
 
 // The name for all that come when there is no room for further ones.
-const std::string& kFurtherKernels = *new std::string("(kernels beyond 64 MiB of names)");
+constexpr char kFurtherKernels[] = "(kernels beyond 64 MiB of names)";
 // Of each name, beside its text: two strings and their places.
 constexpr size_t kNameBytes = 128;
 
@@ -17,12 +17,12 @@ constexpr size_t kNameBytes = 128;
 
 int KernelStatistics::IndexOf(const std::string& name) {
   const bool fits = bytes_ + name.size() + kNameBytes <= kMaxNamesBytes;
-  const std::string& kept = fits || index_.contains(name) ? name : kFurtherKernels;
-  const auto [it, added] = index_.try_emplace(kept, static_cast<int>(names_.size()));
+  if (!fits && name != kFurtherKernels && !index_.contains(name)) return IndexOf(kFurtherKernels);
+  const auto [it, added] = index_.try_emplace(name, static_cast<int>(names_.size()));
   if (added) {
-    names_.push_back(kept);
-    bytes_ += kept.size() + kNameBytes;
-    added_.add_names(kept);
+    names_.push_back(name);
+    bytes_ += name.size() + kNameBytes;
+    added_.add_names(name);
   }
   return std::min(it->second, kOtherKernels);
 }
