@@ -50,14 +50,18 @@ CREATE TABLE seqpoint.trace_segment (
   record_count bigint NOT NULL, zstd_bytes bytea NOT NULL,
   PRIMARY KEY (job_id, rank, number, process_id, digest));
 CREATE TABLE seqpoint.node (
-  one integer PRIMARY KEY CHECK (one = 1), node_id bytea NOT NULL, last_sequence bigint NOT NULL);
+  one integer PRIMARY KEY CHECK (one = 1), node_id bytea NOT NULL, last_sequence bigint NOT NULL,
+  owner bytea NOT NULL);
+CREATE TABLE seqpoint.outbox (sequence bigint PRIMARY KEY, bytes bytea NOT NULL);
+)sql",
+                                                      R"sql(
+ALTER TABLE seqpoint.node DROP COLUMN owner;
 CREATE TABLE seqpoint.lease (
   one integer PRIMARY KEY CHECK (one = 1), fence bigint NOT NULL, holder bytea NOT NULL);
 INSERT INTO seqpoint.lease VALUES (1, 0, ''::bytea);
 CREATE TABLE seqpoint.lease_time (
   one integer PRIMARY KEY CHECK (one = 1), fence bigint NOT NULL, expires timestamptz NOT NULL);
 INSERT INTO seqpoint.lease_time VALUES (1, 0, '-infinity');
-CREATE TABLE seqpoint.outbox (sequence bigint PRIMARY KEY, bytes bytea NOT NULL);
 )sql"};
 
 }  // namespace seqpoint

@@ -7,10 +7,12 @@
 #include <atomic>
 #include <iostream>
 #include <memory>
+#include <pqxx/pqxx>
 #include <random>
 #include <thread>
 
 #include "daemon/base/retry.h"
+#include "daemon/store/postgres_schema.h"
 #include "daemon/store/store.h"
 #include "daemon/store/stored_rows_test.h"
 #include "gmock/gmock.h"
@@ -521,6 +523,27 @@ TEST_P(StoreConformanceTest, IterationsOfManyPagesAreReadOnceInOrder) {
 class PostgresStoreTest : public StoreConformanceTest {};
 INSTANTIATE_TEST_SUITE_P(Faults, PostgresStoreTest, ::testing::Values("PostgreSQL"),
                          [](const auto& info) { return info.param; });
+
+TEST_P(PostgresStoreTest, TablesOfVersion1AreBroughtForwardAndKeepTheirRows) {
+  {
+    pqxx::connection connection(address());
+    pqxx::work transaction(connection);
+    transaction.exec("CREATE SCHEMA seqpoint");
+    transaction.exec("CREATE TABLE seqpoint.schema_version (version integer)");
+    transaction.exec(kPostgresMigrations[0]);
+    transaction.exec("INSERT INTO seqpoint.schema_version VALUES (1)");
+    transaction.exec("INSERT INTO seqpoint.node VALUES (1, 'sixteen bytes id', 7, 'owner')");
+    transaction.exec("INSERT INTO seqpoint.job VALUES (1, 'a', '1', 'host', 'command', 5, 1, 2)");
+    transaction.commit();
+  }
+  const std::unique_ptr<Store> store = OpenStore();
+  const auto jobs = store->ListJobs();
+  ASSERT_TRUE(jobs.ok()) << jobs.status();
+  ASSERT_EQ(jobs->size(), 1u);
+  EXPECT_EQ((*jobs)[0].command, "command");
+  EXPECT_TRUE(store->Write({.jobs = {Job(*store, "b", 1, 0)}}).ok());
+  EXPECT_EQ(store->ListJobs()->size(), 2u);
+}
 
 TEST_P(PostgresStoreTest, AStandbyReadsAndWritesNothingUntilTheLeaseIsGivenUp) {
   std::unique_ptr<Store> first = OpenStore({.holder = "first"});
