@@ -533,7 +533,9 @@ TEST_P(PostgresStoreTest, TablesOfVersion1AreBroughtForwardAndKeepTheirRows) {
     transaction.exec(kPostgresMigrations[0]);
     transaction.exec("INSERT INTO seqpoint.schema_version VALUES (1)");
     transaction.exec("INSERT INTO seqpoint.node VALUES (1, 'sixteen bytes id', 7, 'owner')");
-    transaction.exec("INSERT INTO seqpoint.job VALUES (1, 'a', '1', 'host', 'command', 5, 1, 2)");
+    transaction.exec(
+        "INSERT INTO seqpoint.job VALUES "
+        "(nextval('seqpoint.job_ids'), 'a', '1', 'host', 'command', 5, 1, 2)");
     transaction.commit();
   }
   const std::unique_ptr<Store> store = OpenStore();
