@@ -248,10 +248,20 @@ TEST_F(InjectServerTest, ARefusalReachesTheProcessAsAMessage) {
 }
 
 TEST_F(InjectServerTest, TooManyProcessesAreRefusedWithTheLimit) {
+  Listen({.max_processes = 1});
+  ASSERT_TRUE(ring_.Create(injection::kSmallRing).ok());
+  injection::Connection first, second;
+  EXPECT_TRUE(Connect(first).ok());
+  ring_.Destroy();
+  ASSERT_TRUE(ring_.Create(injection::kSmallRing).ok());
+  EXPECT_THAT(Connect(second).message, HasSubstr("already watches 1 processes"));
+}
+
+TEST_F(InjectServerTest, AHubThatSharesItsStoreReadsNoProgramsAndSaysSo) {
   Listen({.max_processes = 0});
   ASSERT_TRUE(ring_.Create(injection::kSmallRing).ok());
   injection::Connection connection;
-  EXPECT_THAT(Connect(connection).message, HasSubstr("already watches 0 processes"));
+  EXPECT_THAT(Connect(connection).message, HasSubstr("a hub that shares its store with others"));
 }
 
 TEST_F(InjectServerTest, BadHellosAreAnsweredAndLeakNothing) {

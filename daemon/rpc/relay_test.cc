@@ -2,9 +2,6 @@
 #include "daemon/rpc/relay.h"
 
 #include <grpcpp/grpcpp.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 #include <chrono>
 #include <memory>
@@ -19,23 +16,13 @@
 #include "seqpoint/v1/profiler.grpc.pb.h"
 #include "tests/fakes/fake_backend.h"
 #include "tests/support/certificates.h"
+#include "tests/support/free_port.h"
 #include "tests/support/temp_folder.h"
 
 namespace seqpoint::rpc {
 namespace {
 
 using ::testing::HasSubstr;
-
-// A port of 127.0.0.1 that nobody listened on just now.
-int FreePort() {
-  const int fd = socket(AF_INET, SOCK_STREAM, 0);
-  sockaddr_in address = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
-  socklen_t size = sizeof address;
-  bind(fd, reinterpret_cast<sockaddr*>(&address), sizeof address);
-  getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size);
-  close(fd);
-  return ntohs(address.sin_port);
-}
 
 class RelayTest : public ::testing::Test {
  protected:

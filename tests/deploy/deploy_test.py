@@ -23,8 +23,7 @@ PATIENCE_S = 60
 
 def need(program, package):
     if shutil.which(program) is None:
-        print(f"skipped: {program} is not there; apt-get install {package}")
-        sys.exit(77)
+        raise unittest.SkipTest(f"{program} is not there; apt-get install {package}")
 
 
 def get(port, path):
@@ -262,4 +261,5 @@ class Daemon(Case):
 
 if __name__ == "__main__":
     suite = unittest.defaultTestLoader.loadTestsFromName(sys.argv[3], sys.modules[__name__])
-    sys.exit(not unittest.TextTestRunner(verbosity=2).run(suite).wasSuccessful())
+    result = unittest.TextTestRunner(verbosity=2).run(suite)
+    sys.exit(77 if result.skipped else not result.wasSuccessful())

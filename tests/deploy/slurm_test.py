@@ -67,8 +67,7 @@ class Slurm(Case):
                                  ("munged", "munge")):
             need(program, package)
         if os.getuid() != 0:
-            print("skipped: slurmd needs root")
-            sys.exit(77)
+            self.skipTest("slurmd needs root")
         self.addCleanup(self.end_private_daemons)
         self.start_munge()
         self.start_hub()
@@ -195,4 +194,5 @@ TaskProlog={prolog}
 
 if __name__ == "__main__":
     suite = unittest.defaultTestLoader.loadTestsFromName(sys.argv[3], sys.modules[__name__])
-    sys.exit(not unittest.TextTestRunner(verbosity=2).run(suite).wasSuccessful())
+    result = unittest.TextTestRunner(verbosity=2).run(suite)
+    sys.exit(77 if result.skipped else not result.wasSuccessful())

@@ -1,11 +1,8 @@
 // Nodes that reach their hub over TCP: under TLS, with certificates on both sides, or not at all.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <netinet/in.h>
 #include <signal.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
@@ -17,6 +14,7 @@
 #include "absl/time/clock.h"
 #include "tests/support/api.h"
 #include "tests/support/certificates.h"
+#include "tests/support/free_port.h"
 #include "tests/support/temp_folder.h"
 
 namespace seqpoint {
@@ -27,17 +25,6 @@ using ::testing::HasSubstr;
 std::string TextOf(const std::filesystem::path& file) {
   std::ifstream in(file);
   return {std::istreambuf_iterator<char>(in), {}};
-}
-
-// A port of 127.0.0.1 that nobody listened on just now.
-int FreePort() {
-  const int fd = socket(AF_INET, SOCK_STREAM, 0);
-  sockaddr_in address = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
-  socklen_t size = sizeof address;
-  bind(fd, reinterpret_cast<sockaddr*>(&address), sizeof address);
-  getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size);
-  close(fd);
-  return ntohs(address.sin_port);
 }
 
 class HubTlsTest : public testing::Test {

@@ -25,6 +25,7 @@
 #include "seqpoint/v1/ingest.grpc.pb.h"
 #include "tests/support/api.h"
 #include "tests/support/certificates.h"
+#include "tests/support/free_port.h"
 #include "tests/support/temp_folder.h"
 
 namespace seqpoint {
@@ -46,17 +47,6 @@ std::string TextOf(const std::filesystem::path& file) {
 void Replace(const std::string& file, const std::string& by) {
   std::filesystem::copy_file(by, file + ".new", std::filesystem::copy_options::overwrite_existing);
   std::filesystem::rename(file + ".new", file);
-}
-
-// A port of 127.0.0.1 that nobody listened on just now.
-int FreePort() {
-  const int fd = socket(AF_INET, SOCK_STREAM, 0);
-  sockaddr_in address = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
-  socklen_t size = sizeof address;
-  bind(fd, reinterpret_cast<sockaddr*>(&address), sizeof address);
-  getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size);
-  close(fd);
-  return ntohs(address.sin_port);
 }
 
 class SecurityTest : public testing::Test {
