@@ -10,7 +10,7 @@ constexpr char kWholeGraphs[] = "(CUDA graphs, recorded as a whole)";
 
 // The name for all that come when there is no room for further ones.
 constexpr char kFurtherKernels[] = "(kernels beyond 64 MiB of names)";
-// Of each name, beside its text: two strings and their places.
+// A name takes this beside its text: two strings and their places.
 constexpr size_t kNameBytes = 128;
 
 }  // namespace

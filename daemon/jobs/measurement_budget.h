@@ -35,7 +35,7 @@ int64_t StartedMeasurements(const ProcessTable& processes);
 // Whether the process can measure now.
 bool IsAbleToMeasure(const Process& process);
 
-// What each process may measure of the `all` measurements that the job may have started. Ranks have
+// The share of each process in the `all` measurements that the job may have started. Ranks have
 // equal shares, as a process does not know what another one has just started. It holds until a
 // process of the table changes. A question takes O(log processes).
 class MeasurementShares {

@@ -24,7 +24,7 @@ namespace {
 
 constexpr absl::string_view kProfiler = "/seqpoint.v1.Profiler/";
 constexpr absl::string_view kIngest = "/seqpoint.v1.Ingest/";
-// What tells of the daemon itself and of no job: a peer of any role may ask for it.
+// These tell of the daemon itself and of no job: a peer of any role may ask for them.
 constexpr absl::string_view kForEveryRole[] = {"/grpc.health.v1.Health/", "/grpc.reflection."};
 // Every other call of the service changes something, or may one day.
 constexpr absl::string_view kQuestions[] = {

@@ -46,7 +46,7 @@ class Access {
   // InvalidArgument, which names the file and the line: the tokens cannot be read.
   static absl::StatusOr<std::unique_ptr<Access>> Open(const AccessOptions& options);
 
-  // Of a call to "/seqpoint.v1.Profiler/GetJob", for one. Unauthenticated: the peer did not show
+  // `method`: "/seqpoint.v1.Profiler/GetJob", for one. Unauthenticated: the peer did not show
   // who it is; PermissionDenied: it may not call that.
   absl::Status Check(absl::string_view method, const CallingPeer& peer);
 

@@ -37,7 +37,7 @@ class Relay final : public grpc::CallbackGenericService {
  public:
   explicit Relay(const RelayOptions& options) : options_(options) {}
 
-  // Of calls that come from now on. Empty, or this hub's own: nobody leads. Errors: as
+  // Calls that come from now on go to it. Empty, or this hub's own: nobody leads. Errors: as
   // HubChannel::Open.
   absl::Status SetLeader(const std::string& address) ABSL_LOCKS_EXCLUDED(mutex_);
 

@@ -64,7 +64,7 @@ constexpr size_t kMaxErrorBytes = 2048;
 constexpr int kHandshakeMs = 10'000;
 // A connection without a call for so long is closed; gRPC's clients connect again by themselves.
 constexpr int kIdleMs = 5 * 60'000;
-// Of a connection; RFC 9113 asks for 100 at least, and there are no more threads.
+// Calls at a time on a connection: RFC 9113 asks for 100 at least, and there are no more threads.
 constexpr int kMostStreams = 100;
 // How long after the end of a stream it is known whether its client went away.
 constexpr absl::Duration kCancelDelay = absl::Milliseconds(20);

@@ -113,7 +113,7 @@ absl::StatusOr<std::vector<IterationRow>> UnpackBlock(std::string_view frame, in
     rows.resize(count, {.job_id = job_id, .rank = rank});
     const bool whole =
         UnpackColumns(bytes, rows, std::make_integer_sequence<int, kColumns>()) && bytes.empty();
-    // Whoever reads a row goes through so many lengths.
+    // A reader of the row goes through so many lengths.
     const bool fits = std::all_of(rows.begin(), rows.end(), [](const IterationRow& row) {
       return row.length_count >= 0 && row.length_count <= 2;
     });

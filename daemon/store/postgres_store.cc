@@ -151,7 +151,7 @@ absl::StatusOr<StoreLease> PostgresStore::Impl::TakeLease() {
   StoreLease lease;
   {
     absl::MutexLock lock(&lease_mutex_);
-    // What was read under a lease that was lost is too old to write with.
+    // Rows that were read under a lease that was lost are too old to write with.
     if (!lost_.empty()) return absl::AlreadyExistsError(lost_);
     if (fence_ != 0) return StoreLease{.ours = true, .holder = holder_};
   }

@@ -31,7 +31,7 @@ class SilentServer {
     close(listening_);
   }
   int port() const { return ntohs(address_.sin_port); }
-  // So far.
+  // Those that came until now.
   size_t CountConnections() {
     for (pollfd waiting = {listening_, POLLIN, 0}; poll(&waiting, 1, 0) > 0;) {
       connections_.push_back(accept(listening_, nullptr, nullptr));

@@ -33,7 +33,7 @@ std::vector<std::string> WorkloadOf(const HubPart& part, int iterations, int slo
           "--slow",           absl::StrCat(slow, ":kernels:1.2@400-1000000")};
 }
 
-// What a person asks of a job.
+// A job's answers to what a person asks.
 struct Answers {
   std::map<std::pair<int, int64_t>, int64_t> lengths;  // of a rank's iteration
   std::set<int64_t> seqpoints;                         // their lengths

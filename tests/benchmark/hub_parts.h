@@ -57,7 +57,7 @@ struct HubPart {
   int collectives = 4;  // of an iteration
 };
 
-// What the hub has of the nodes' training, row by row. Waits until it has all of it.
+// Compares the hub's rows with those that the nodes reported. Waits until it has all of it.
 void TellDifferences(const std::string& name, PacedNodes& nodes, const HubProcess& hub,
                      FigureTable& table);
 
@@ -73,7 +73,7 @@ void CountHubBytes(const HubPart& part);
 void CompareHubWithDaemon(const HubPart& part);
 // Real trainings whose hub is away for so many seconds: what it learns of them later.
 void LeaveNodesAlone(const HubPart& part, double seconds);
-// What peers that are cut off for so many seconds, silent, slow or greedy do to the others.
+// Peers are cut off for so many seconds, silent, slow or greedy: how the others fare.
 void DisturbHub(const HubPart& part, double seconds);
 
 }  // namespace seqpoint

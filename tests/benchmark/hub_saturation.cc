@@ -23,7 +23,7 @@ using Bound = FigureTable::Bound;
 constexpr int kMostNodes = 64;
 constexpr int kRanksOfJob = 64;
 constexpr double kBatchMs = 250;
-// Of a node, so that no node runs further ahead of the others than a hub waits for them (128
+// A node has no more, so that none runs further ahead of the others than a hub waits for them (128
 // steps).
 constexpr int kWaitingBatches = 16;
 constexpr absl::Duration kPatience = absl::Seconds(60);

@@ -16,7 +16,7 @@
 
 namespace seqpoint {
 
-// Of a line of /proc, in s; 0: there is none.
+// CPU time by a line of /proc, in s; 0: there is none.
 inline double CpuSecondsIn(const std::filesystem::path& file) {
   std::ifstream stat(file);
   std::string text;
@@ -34,7 +34,7 @@ inline double CpuSeconds(pid_t pid) {
   return CpuSecondsIn("/proc/" + std::to_string(pid) + "/stat");
 }
 
-// Of each thread that lives, the busiest first.
+// CPU time of each thread that lives, the busiest first.
 inline std::vector<double> ThreadCpuSeconds(pid_t pid) {
   std::vector<double> seconds;
   std::error_code error;
