@@ -18,8 +18,10 @@ TYPES = os.path.join(BUILD, "..", "kubernetes-client", "package", "dist", "gen",
 MODELS = {  # by apiVersion and kind
     ("v1", "ConfigMap"): "V1ConfigMap", ("v1", "Service"): "V1Service",
     ("v1", "ServiceAccount"): "V1ServiceAccount", ("apps/v1", "DaemonSet"): "V1DaemonSet",
-    ("apps/v1", "Deployment"): "V1Deployment", ("batch/v1", "Job"): "V1Job",
+    ("apps/v1", "StatefulSet"): "V1StatefulSet", ("policy/v1", "PodDisruptionBudget"): "V1PodDisruptionBudget",
+    ("batch/v1", "Job"): "V1Job",
     ("networking.k8s.io/v1", "NetworkPolicy"): "V1NetworkPolicy"}
+BUILT = set()
 PLAIN = {"string": str, "number": (int, float), "boolean": bool, "IntOrString": (int, str)}
 
 try:
@@ -103,10 +105,12 @@ class References(unittest.TestCase):
         found = all_documents()
         names = {(one["kind"], one["metadata"]["name"]) for one in found}
         for document in found:
-            if document["kind"] not in ("DaemonSet", "Deployment", "Job"):
+            if document["kind"] not in ("DaemonSet", "StatefulSet", "Job"):
                 continue
             template = document["spec"]["template"]
             pod = template["spec"]
+            if document["kind"] == "StatefulSet":
+                self.assertIn(("Service", document["spec"]["serviceName"]), names)
             if document["kind"] != "Job":
                 self.assertEqual(document["spec"]["selector"]["matchLabels"], template["metadata"]["labels"])
                 self.assertIn(("ServiceAccount", pod["serviceAccountName"]), names)
@@ -145,14 +149,43 @@ class Chart(unittest.TestCase):
         for name in ("node.yaml", "hub.yaml"):
             self.assertEqual(list(yaml.safe_load_all(render(name))), documents(name),
                              "./dev kubernetes --write renders the chart again")
+        three = stateful_set("hub: {replicas: 3}")
+        self.assertEqual(three["spec"]["replicas"], 3)
+        self.assertEqual(settings_of(three)["SEQPOINTD_PEER_ADDRESS"],
+                         "$(POD_NAME).seqpoint-hub-peers.seqpoint.svc:7443")
+        alone = stateful_set('hub: {storeSecret: "", storeClaim: hub-store}')
+        self.assertEqual(settings_of(alone)["SEQPOINTD_STORE"], "/var/lib/seqpointd/seqpoint.db")
+        self.assertNotIn("SEQPOINTD_PEER_ADDRESS", settings_of(alone))
+        for values, sentence in (
+                ('hub: {replicas: 2, storeSecret: "", storeClaim: hub-store}',
+                 "hub.replicas is 2, and several hubs need one PostgreSQL: set hub.storeSecret"),
+                ('hub: {storeSecret: ""}', "give one of hub.storeSecret"),
+                ("hub: {storeClaim: hub-store}", "give one of hub.storeSecret")):
+            with self.assertRaises(subprocess.CalledProcessError) as refused:
+                render("hub.yaml", values)
+            self.assertIn(sentence, refused.exception.stderr)
 
 
-def render(name):
-    program = os.path.join(os.path.dirname(os.path.abspath(__file__)), "render_chart", "main.go")
-    return subprocess.run(["go", "run", program, os.path.join(DEPLOY, "helm", "seqpoint"), "seqpoint", name],
-                          check=True, capture_output=True, text=True,
-                          env={**os.environ, "GO111MODULE": "off", "GOPATH": "/usr/share/gocode", "GOFLAGS": "",
-                               "GOCACHE": os.path.join(BUILD, "gocache")}).stdout
+def stateful_set(values):
+    (found,) = [one for one in yaml.safe_load_all(render("hub.yaml", values)) if one["kind"] == "StatefulSet"]
+    return found
+
+
+def settings_of(workload):
+    (container,) = workload["spec"]["template"]["spec"]["containers"]
+    return {one["name"]: one.get("value") for one in container["env"]}
+
+
+def render(name, *values):
+    program = os.path.join(BUILD, "render_chart")
+    if program not in BUILT:
+        source = os.path.join(os.path.dirname(os.path.abspath(__file__)), "render_chart", "main.go")
+        subprocess.run(["go", "build", "-o", program, source], check=True,
+                       env={**os.environ, "GO111MODULE": "off", "GOPATH": "/usr/share/gocode", "GOFLAGS": "",
+                            "GOCACHE": os.path.join(BUILD, "gocache")})
+        BUILT.add(program)
+    return subprocess.run([program, os.path.join(DEPLOY, "helm", "seqpoint"), "seqpoint", name, *values],
+                          check=True, capture_output=True, text=True).stdout
 
 
 def write():

@@ -1,7 +1,9 @@
 // Renders a chart with what Helm renders with, Go's templates and the functions of Sprig. It is not
 // Helm: of Helm's own functions it has toYaml, and of its objects Values, Release and Chart.
 //
-//	GO111MODULE=off GOPATH=/usr/share/gocode go run main.go CHART NAMESPACE TEMPLATE
+//	GO111MODULE=off GOPATH=/usr/share/gocode go run main.go CHART NAMESPACE TEMPLATE [VALUES]
+//
+// VALUES is YAML, as the file that `helm --values` takes: it goes before the chart's own.
 package main
 
 import (
@@ -30,6 +32,18 @@ func read(path string) map[string]interface{} {
 	return values
 }
 
+func merge(into, from map[string]interface{}) {
+	for name, value := range from {
+		section, isSection := value.(map[string]interface{})
+		own, hasSection := into[name].(map[string]interface{})
+		if isSection && hasSection {
+			merge(own, section)
+		} else {
+			into[name] = value
+		}
+	}
+}
+
 func main() {
 	chart := os.Args[1]
 	functions := sprig.TxtFuncMap()
@@ -38,11 +52,17 @@ func main() {
 		check(err)
 		return strings.TrimSuffix(string(text), "\n")
 	}
+	values := read(filepath.Join(chart, "values.yaml"))
+	if len(os.Args) > 4 {
+		given := map[string]interface{}{}
+		check(yaml.Unmarshal([]byte(os.Args[4]), &given))
+		merge(values, given)
+	}
 	path := filepath.Join(chart, "templates", os.Args[3])
 	parsed, err := template.New(os.Args[3]).Option("missingkey=error").Funcs(functions).ParseFiles(path)
 	check(err)
 	check(parsed.Execute(os.Stdout, map[string]interface{}{
-		"Values":  read(filepath.Join(chart, "values.yaml")),
+		"Values":  values,
 		"Chart":   read(filepath.Join(chart, "Chart.yaml")),
 		"Release": map[string]interface{}{"Namespace": os.Args[2], "Name": "seqpoint"},
 	}))
