@@ -17,18 +17,25 @@ namespace {
 
 int Main(int argc, char** argv) {
   CLI::App app{"One hub under load: nothing lost, nothing twice, and what it takes."};
-  std::string parts = "load,kills,saturation,bytes,nodes,alone,faults", json;
+  std::string parts = "load,kills,saturation,bytes,nodes,alone,faults,database,failover", json;
   double minutes = 10;
-  int kills = 20;
+  int kills = 20, failovers = 3;
+  bool only_failover = false;
   double fault_s = 60, alone_s = 600;
   std::vector<int> saturation = {64, 1'000, 10'000};
   TempFolder folder;
   FigureTable table;
   HubPart part = {.folder = folder.path(), .table = table};
-  app.add_option("--parts", parts, "some of load,kills,saturation,bytes,nodes,alone,faults")
+  app.add_option("--parts", parts,
+                 "some of load,kills,saturation,bytes,nodes,alone,faults,database,failover")
       ->capture_default_str();
   app.add_option("--minutes", minutes, "of the load")->capture_default_str();
   app.add_option("--kills", kills, "of the hub, each about 3 s after the last")
+      ->capture_default_str();
+  app.add_flag("--failover", only_failover, "the same as --parts failover");
+  app.add_option("--failovers", failovers, "kills of a database, and pauses of a primary")
+      ->capture_default_str();
+  app.add_option("--hubs", part.hubs, "on one PostgreSQL (database, failover)")
       ->capture_default_str();
   app.add_option("--fault-seconds", fault_s, "how long a network is cut, half open or slow")
       ->capture_default_str();
@@ -45,6 +52,7 @@ int Main(int argc, char** argv) {
   app.add_option("--seed", part.seed, "of lengths and times")->capture_default_str();
   app.add_option("--json", json, "writes the figures to this file, too");
   CLI11_PARSE(app, argc, argv);
+  if (only_failover) parts = "failover";
   const std::vector<std::string> words = absl::StrSplit(parts, ',');
   const std::set<std::string> wanted(words.begin(), words.end());
   if (wanted.contains("load")) LoadHub(part, minutes);
@@ -54,6 +62,8 @@ int Main(int argc, char** argv) {
   if (wanted.contains("nodes")) CompareHubWithDaemon(part);
   if (wanted.contains("alone")) LeaveNodesAlone(part, alone_s);
   if (wanted.contains("faults")) DisturbHub(part, fault_s);
+  if (wanted.contains("database")) KillDatabase(part, failovers);
+  if (wanted.contains("failover")) FailOver(part, failovers);
   std::printf("\n%d figures with something to reach were missed, %d were not measured\n",
               table.missed(), table.left());
   if (!json.empty() && !table.WriteJson(json)) {

@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -55,6 +56,19 @@ struct HubPart {
   int nodes = 8, ranks_of_node = 8;
   double step_ms = 100;
   int collectives = 4;  // of an iteration
+  int hubs = 1;         // on one PostgreSQL
+};
+
+// Hubs on one PostgreSQL.
+class HubsOnDatabase {
+ public:
+  HubsOnDatabase(const std::filesystem::path& folder, int count, const std::string& store);
+  HubProcess& first() { return *hubs_.front(); }
+  std::vector<std::string> addresses() const;
+  const std::vector<std::unique_ptr<HubProcess>>& hubs() const { return hubs_; }
+
+ private:
+  std::vector<std::unique_ptr<HubProcess>> hubs_;
 };
 
 // Compares the hub's rows with those that the nodes reported. Waits until it has all of it.
@@ -73,6 +87,10 @@ void CountHubBytes(const HubPart& part);
 void CompareHubWithDaemon(const HubPart& part);
 // Real trainings whose hub is away for so many seconds: what it learns of them later.
 void LeaveNodesAlone(const HubPart& part, double seconds);
+// One PostgreSQL is killed so many times. Then it is away while nodes come.
+void KillDatabase(const HubPart& part, int times);
+// Hubs on a PostgreSQL under Patroni, whose primary is killed, then paused, so many times each.
+void FailOver(const HubPart& part, int times);
 // Peers are cut off for so many seconds, silent, slow or greedy: how the others fare.
 void DisturbHub(const HubPart& part, double seconds);
 

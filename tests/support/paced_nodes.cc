@@ -14,12 +14,16 @@ constexpr absl::Duration kBatchInterval = absl::Milliseconds(250);
 
 }  // namespace
 
-PacedNodes::PacedNodes(ReportedRanksOptions training, const IngestNodeOptions& hub)
+PacedNodes::PacedNodes(ReportedRanksOptions training, const IngestNodeOptions& hub,
+                       const std::vector<std::string>& addresses)
     : training_(std::move(training), absl::GetCurrentTimeNanos()),
       writers_(static_cast<size_t>(training_.options().nodes)) {
   for (int node = 0; node < training_.options().nodes; ++node) {
     IngestNodeOptions options = hub;
     absl::StrAppend(&options.host, node);
+    if (!addresses.empty()) {
+      options.address = addresses[static_cast<size_t>(node) % addresses.size()];
+    }
     nodes_.push_back(std::make_unique<IngestNode>(options));
   }
   thread_ = std::thread([this] { Run(); });

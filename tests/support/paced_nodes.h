@@ -29,8 +29,9 @@ namespace seqpoint {
 
 class PacedNodes {
  public:
-  // `hub.host` is the beginning of the nodes' names.
-  PacedNodes(ReportedRanksOptions training, const IngestNodeOptions& hub);
+  // `hub.host` is the beginning of the nodes' names. With `addresses` nodes go to these in turn.
+  PacedNodes(ReportedRanksOptions training, const IngestNodeOptions& hub,
+             const std::vector<std::string>& addresses = {});
   ~PacedNodes();
 
   // The training ends now.

@@ -16,8 +16,6 @@
 namespace seqpoint {
 namespace {
 
-constexpr const char* kPrograms = "/usr/lib/postgresql/15/bin/";
-
 const passwd* ServerUser() {
   if (geteuid() != 0) return nullptr;
   const passwd* user = getpwnam("postgres");
@@ -31,23 +29,15 @@ bool Succeeds(pid_t child) {
 
 }  // namespace
 
-std::string PrivatePostgres::Missing() {
-  if (access(absl::StrCat(kPrograms, "initdb").c_str(), X_OK) == 0) return "";
-  return "PostgreSQL 15 is not installed (apt-get install postgresql-15)";
+bool GiveToServerUser(const std::filesystem::path& folder) {
+  const passwd* user = ServerUser();
+  return user == nullptr || chown(folder.c_str(), user->pw_uid, user->pw_gid) == 0;
 }
 
-PrivatePostgres::PrivatePostgres() {
-  if (const passwd* user = ServerUser()) {
-    if (chown(folder_.path().c_str(), user->pw_uid, user->pw_gid) != 0) return;
-  }
-  Succeeds(Spawn({"initdb", "--no-sync", "--auth=trust", "--username=seqpoint", "--encoding=UTF8",
-                  "--locale=C", "-D", (folder_.path() / "data").string()}));
-}
-
-pid_t PrivatePostgres::Spawn(const std::vector<std::string>& command) const {
+pid_t SpawnAsServerUser(const std::vector<std::string>& command,
+                        const std::filesystem::path& folder, const std::string& log) {
   const passwd* user = ServerUser();
   std::vector<std::string> words = command;
-  words[0] = absl::StrCat(kPrograms, words[0]);
   std::vector<char*> arguments;
   for (std::string& word : words) arguments.push_back(word.data());
   arguments.push_back(nullptr);
@@ -57,12 +47,29 @@ pid_t PrivatePostgres::Spawn(const std::vector<std::string>& command) const {
       (setgroups(0, nullptr) != 0 || setgid(user->pw_gid) != 0 || setuid(user->pw_uid) != 0)) {
     _exit(1);
   }
-  if (chdir(folder_.path().c_str()) != 0) _exit(1);
-  const int log = open("log", O_WRONLY | O_CREAT | O_APPEND, 0600);
-  dup2(log, 1);
-  dup2(log, 2);
+  if (chdir(folder.c_str()) != 0) _exit(1);
+  const int output = open(log.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0600);
+  dup2(output, 1);
+  dup2(output, 2);
   execv(arguments[0], arguments.data());
   _exit(1);
+}
+
+std::string PrivatePostgres::Missing() {
+  if (access(absl::StrCat(kPostgresPrograms, "initdb").c_str(), X_OK) == 0) return "";
+  return "PostgreSQL 15 is not installed (apt-get install postgresql-15)";
+}
+
+PrivatePostgres::PrivatePostgres(bool durable) : durable_(durable) {
+  if (!GiveToServerUser(folder_.path())) return;
+  Succeeds(Spawn({"initdb", "--no-sync", "--auth=trust", "--username=seqpoint", "--encoding=UTF8",
+                  "--locale=C", "-D", (folder_.path() / "data").string()}));
+}
+
+pid_t PrivatePostgres::Spawn(const std::vector<std::string>& command) const {
+  std::vector<std::string> words = command;
+  words[0] = absl::StrCat(kPostgresPrograms, words[0]);
+  return SpawnAsServerUser(words, folder_.path());
 }
 
 bool PrivatePostgres::Start() {
@@ -71,7 +78,8 @@ bool PrivatePostgres::Start() {
     // It does not start while processes of a killed one are there.
     if (server_ == 0 || waitpid(server_, nullptr, WNOHANG) == server_) {
       server_ = Spawn({"postgres", "-D", (folder_.path() / "data").string(), "-k",
-                       folder_.path().string(), "-c", "listen_addresses=", "-c", "fsync=off"});
+                       folder_.path().string(), "-c", "listen_addresses=", "-c",
+                       durable_ ? "fsync=on" : "fsync=off"});
     }
     usleep(50'000);
     if (Succeeds(Spawn({"pg_isready", "-q", "-h", folder_.path().string()}))) return true;

@@ -8,6 +8,7 @@
 
 #include <sys/types.h>
 
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -15,12 +16,21 @@
 
 namespace seqpoint {
 
+// Gives the folder to the user who runs servers. False: errno says why.
+bool GiveToServerUser(const std::filesystem::path& folder);
+// Starts a program as that user, in `folder`; its output is appended to `log` there. Returns its
+// pid.
+pid_t SpawnAsServerUser(const std::vector<std::string>& command,
+                        const std::filesystem::path& folder, const std::string& log = "log");
+inline constexpr const char* kPostgresPrograms = "/usr/lib/postgresql/15/bin/";
+
 class PrivatePostgres {
  public:
   // Why there can be no server here. Empty: there can.
   static std::string Missing();
 
-  PrivatePostgres();
+  // `durable`: a commit is on the disk, as on a server in use. Tests are faster without.
+  explicit PrivatePostgres(bool durable = false);
   ~PrivatePostgres() { Kill(); }
 
   // Until it answers, at once where it runs; false: it does not, and Log() tells why.
@@ -36,6 +46,7 @@ class PrivatePostgres {
   pid_t Spawn(const std::vector<std::string>& command) const;
 
   const TempFolder folder_;
+  const bool durable_;
   pid_t server_ = 0;
 };
 
