@@ -198,10 +198,8 @@ void Job::EndRefused(int64_t now_ns) {
 
 void Job::OnLosses(int64_t process_id, const RingLosses& losses) {
   Process& process = processes_.at(process_id);
-  if (process.OnLosses(losses)) {
-    changes_.Mark(Change::kLosses);
-    ReportLosses(process, losses);
-  }
+  if (process.OnLosses(losses)) changes_.Mark(Change::kLosses);
+  ReportLosses(process, losses);
   changes_.Mark(Change::kRecords);
 }
 

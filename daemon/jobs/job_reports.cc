@@ -164,7 +164,7 @@ void Job::ReportLosses(const Process& process, const RingLosses& losses) {
   report.set_clock_kind(losses.clock_kind);
   report.set_missing_calls(Saturate(process.state.missing_calls()));
   report.set_missing_since_ns(process.state.missing_since_ns());
-  reports_.Add(process.row.process_id, std::move(report));
+  reports_.AddLosses(process.row.process_id, std::move(report));
 }
 
 void Job::ReportEnd(const Process& process, bool failed) {

@@ -293,6 +293,29 @@ TEST(JobReports, AnotherLoopOnANodeCountsWithoutLengths) {
   EXPECT_EQ(without, 200);
 }
 
+TEST(JobReports, ClocksAndMissingCallsReachTheHubWithoutANewLoss) {
+  Job node(Row(), {.reports = true});
+  Hub hub({});
+  node.AddProcess(RowOfRank(0));
+  FakeProcess process(5);
+  process.Connect(node, 10);
+  RingLosses losses = {.clock_kind = static_cast<uint32_t>(abi::ClockKind::kForeign)};
+  node.OnLosses(10, losses);
+  hub.Take(0, node);
+  EXPECT_EQ(hub.job.Describe(true).clock_kind(), v1::CLOCK_KIND_FOREIGN);
+  // The library counts what it dropped before the hole is read.
+  losses.dropped = 5;
+  node.OnLosses(10, losses);
+  hub.Take(0, node);
+  node.OnCallsMissing(10, 5);
+  node.OnLosses(10, losses);
+  hub.Take(0, node);
+  ASSERT_EQ(hub.job.processes().size(), 1u);
+  EXPECT_EQ(hub.job.processes().begin()->second->state.missing_calls(), 5);
+  node.OnLosses(10, losses);
+  EXPECT_TRUE(node.TakeReports().empty()) << "nothing is new";
+}
+
 TEST(JobReports, OneIterationIsAFewBytesOnTheWire) {
   Job node(Row(), {.measurement_budget = 0, .reports = true});
   node.AddProcess(RowOfRank(0));

@@ -12,6 +12,7 @@
 #define DAEMON_JOBS_REPORT_H_
 
 #include <cstdint>
+#include <map>
 #include <set>
 #include <string>
 #include <utility>
@@ -50,13 +51,25 @@ class Reports {
   bool AddName(int64_t process_id, uint32_t name_id) {
     return names_.emplace(process_id, name_id).second;
   }
+  // Only where they differ from those that were reported of the process before: clock and missing
+  // calls change without a loss.
+  void AddLosses(int64_t process_id, v1::ReportedLosses losses) {
+    if (!on_) return;
+    std::string& before = losses_[process_id];
+    std::string now = losses.SerializeAsString();
+    if (now == before) return;
+    before = std::move(now);
+    Add(process_id, std::move(losses));
+  }
   std::vector<Report> Take() { return std::exchange(reports_, {}); }
   bool empty() const { return reports_.empty(); }
 
  private:
   const bool on_;
   std::vector<Report> reports_;
-  std::set<std::pair<int64_t, uint32_t>> names_;  // reported since the daemon was started
+  // Reported since the daemon was started.
+  std::set<std::pair<int64_t, uint32_t>> names_;
+  std::map<int64_t, std::string> losses_;  // serialized, by process
 };
 
 }  // namespace seqpoint::jobs
