@@ -1,6 +1,7 @@
 #include "daemon/store/postgres.h"
 
 #include <libpq-fe.h>
+#include <sys/socket.h>
 
 #include <map>
 #include <utility>
@@ -12,6 +13,7 @@
 #include "absl/strings/str_replace.h"
 #include "absl/strings/strip.h"
 #include "absl/time/clock.h"
+#include "daemon/base/clock.h"
 #include "daemon/base/status_macros.h"
 
 namespace seqpoint {
@@ -71,6 +73,36 @@ absl::StatusOr<std::string> PostgresParameters(const std::string& address) {
   return text;
 }
 
+class Postgres::Answer {
+ public:
+  Answer(Postgres* postgres, const pqxx::connection& connection) : postgres_(*postgres) {
+    absl::MutexLock lock(&postgres_.answer_mutex_);
+    postgres_.socket_ = connection.sock();
+    postgres_.asked_ns_ = Clock::System().MonotonicNs();
+    postgres_.broken_ns_ = 0;
+  }
+  ~Answer() {
+    absl::MutexLock lock(&postgres_.answer_mutex_);
+    postgres_.socket_ = -1;
+  }
+
+ private:
+  Postgres& postgres_;
+};
+
+absl::Duration Postgres::waiting() const {
+  absl::MutexLock lock(&answer_mutex_);
+  if (socket_ < 0) return absl::ZeroDuration();
+  return absl::Nanoseconds(Clock::System().MonotonicNs() - asked_ns_);
+}
+
+void Postgres::Break() {
+  absl::MutexLock lock(&answer_mutex_);
+  if (socket_ < 0 || broken_ns_ != 0) return;
+  broken_ns_ = Clock::System().MonotonicNs() - asked_ns_;
+  shutdown(socket_, SHUT_RDWR);
+}
+
 absl::Status Postgres::Connect() {
   const absl::Time begin = absl::Now();
   absl::Cleanup failed = [&] { next_attempt_ = absl::Now() + (absl::Now() - begin); };
@@ -80,7 +112,10 @@ absl::Status Postgres::Connect() {
 #pragma GCC diagnostic ignored "-Wdeprecated-declarations"
   connection->inhibit_reactivation(true);
 #pragma GCC diagnostic pop
-  SEQPOINT_RETURN_IF_ERROR(on_connect_(*connection));
+  {
+    const Answer answer(this, *connection);
+    SEQPOINT_RETURN_IF_ERROR(on_connect_(*connection));
+  }
   connection_ = std::move(connection);
   std::move(failed).Cancel();
   return absl::OkStatus();
@@ -92,6 +127,16 @@ absl::Status Postgres::Failed(absl::StatusCode code, std::string_view message) {
   if (code == absl::StatusCode::kUnavailable) connection_.reset();
   std::string text = absl::StrReplaceAll(
       absl::StripSuffix(absl::string_view(message.data(), message.size()), "\n"), {{"\n", " "}});
+  {
+    absl::MutexLock lock(&answer_mutex_);
+    if (broken_ns_ != 0) {
+      code = absl::StatusCode::kUnavailable;
+      text = absl::StrCat("the server gave no answer for ", broken_ns_ / 1'000'000'000,
+                          " s, and the connection was ended; look whether it is stopped, or its "
+                          "disk, or waits for a standby");
+      broken_ns_ = 0;
+    }
+  }
   if (code == absl::StatusCode::kResourceExhausted) text += "; free space on its server";
   failure_ = absl::Status(code, absl::StrCat("store ", address_, ": ", text));
   return failure_;
@@ -103,6 +148,7 @@ absl::Status Postgres::Run(absl::FunctionRef<absl::Status(pqxx::connection&)> bo
     if (connection_ == nullptr) {
       if (const absl::Status status = Connect(); !status.ok()) return failure_ = status;
     }
+    const Answer answer(this, *connection_);
     return body(*connection_);
   } catch (const pqxx::in_doubt_error&) {
     return Failed(absl::StatusCode::kUnavailable,

@@ -14,19 +14,25 @@
 // full), InvalidArgument (a row that breaks a constraint), PermissionDenied, DataLoss, Internal.
 // Every message names the address, which has no password.
 //
-// Threading: one thread at a time. Ownership: owns the connection.
+// A server whose processes are stopped, or whose disk hangs, keeps its connections and gives no
+// answer. TCP notices none of it. Another thread ends such a call with Break().
+//
+// Threading: one thread at a time; waiting() and Break() from any. Ownership: owns the connection.
 #ifndef DAEMON_STORE_POSTGRES_H_
 #define DAEMON_STORE_POSTGRES_H_
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <pqxx/pqxx>
 #include <string>
 #include <string_view>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 
 namespace seqpoint {
@@ -50,9 +56,16 @@ class Postgres {
   // The same for what may be done twice: a connection that broke while it was idle is made again.
   absl::Status RunTwice(absl::FunctionRef<absl::Status(pqxx::connection&)> body);
 
+  // How long the call that runs now has been with the server. Zero: none is.
+  absl::Duration waiting() const ABSL_LOCKS_EXCLUDED(answer_mutex_);
+  // The call that runs now fails with Unavailable.
+  void Break() ABSL_LOCKS_EXCLUDED(answer_mutex_);
+
   const std::string& address() const { return address_; }
 
  private:
+  // While it lives, a connection is with the server.
+  class Answer;
   absl::Status Connect();
   absl::Status Failed(absl::StatusCode code, std::string_view message);
 
@@ -62,6 +75,11 @@ class Postgres {
   std::unique_ptr<pqxx::connection> connection_;
   absl::Time next_attempt_ = absl::InfinitePast();
   absl::Status failure_;  // the latest
+
+  mutable absl::Mutex answer_mutex_;
+  int socket_ ABSL_GUARDED_BY(answer_mutex_) = -1;        // of the call that runs now
+  int64_t asked_ns_ ABSL_GUARDED_BY(answer_mutex_) = 0;   // of the monotonic clock
+  int64_t broken_ns_ ABSL_GUARDED_BY(answer_mutex_) = 0;  // it had waited so long; 0: not broken
 };
 
 // Bytes as a literal of SQL.

@@ -74,7 +74,10 @@ PostgresStore::Impl::Impl(const std::string& address, const std::string& paramet
       reader_(address, parameters, [](pqxx::connection&) { return absl::OkStatus(); }),
       holder_(options.holder.empty() ? absl::BytesToHexString(RandomBytes()) : options.holder),
       lease_(options.lease),
-      renewals_(address, parameters, [](pqxx::connection&) { return absl::OkStatus(); }) {}
+      patience_(options.lease),
+      renewals_(address, parameters, [](pqxx::connection&) { return absl::OkStatus(); }),
+      keeper_([this] { KeepLease(); }),
+      watch_([this] { BreakWithoutAnswer(); }) {}
 
 PostgresStore::Impl::~Impl() {
   int64_t fence;
@@ -84,18 +87,25 @@ PostgresStore::Impl::~Impl() {
     fence = lost_.empty() ? fence_ : 0;
     lease_changed_.NotifyAll();
   }
-  if (keeper_.joinable()) keeper_.join();
-  if (fence == 0) return;
-  // Where that fails the lease runs out.
-  renewals_
-      .Run([&](pqxx::connection& connection) {
-        pqxx::work transaction(connection);
-        transaction.exec0(absl::StrCat(
-            "UPDATE seqpoint.lease_time SET expires = '-infinity' WHERE fence = ", fence));
-        transaction.commit();
-        return absl::OkStatus();
-      })
-      .IgnoreError();
+  keeper_.join();
+  if (fence != 0) {
+    // Where that fails the lease runs out.
+    renewals_
+        .Run([&](pqxx::connection& connection) {
+          pqxx::work transaction(connection);
+          transaction.exec0(absl::StrCat(
+              "UPDATE seqpoint.lease_time SET expires = '-infinity' WHERE fence = ", fence));
+          transaction.commit();
+          return absl::OkStatus();
+        })
+        .IgnoreError();
+  }
+  {
+    absl::MutexLock lock(&lease_mutex_);
+    given_up_ = true;
+    lease_changed_.NotifyAll();
+  }
+  watch_.join();
 }
 
 absl::Status PostgresStore::Impl::OnConnect(pqxx::connection& connection) {
@@ -185,7 +195,6 @@ absl::StatusOr<StoreLease> PostgresStore::Impl::TakeLease() {
     renewed_ns_ = now_ns;
     return absl::OkStatus();
   }));
-  if (lease.ours) keeper_ = std::thread([this] { KeepLease(); });
   return lease;
 }
 
@@ -193,10 +202,14 @@ absl::Status PostgresStore::Impl::RenewLease() {
   int64_t fence;
   {
     absl::MutexLock lock(&lease_mutex_);
-    fence = fence_;
+    fence = lost_.empty() ? fence_ : 0;
   }
   return renewals_.RunTwice([&](pqxx::connection& connection) -> absl::Status {
     pqxx::work transaction(connection);
+    if (fence == 0) {
+      transaction.exec("SELECT");
+      return absl::OkStatus();
+    }
     const int64_t now_ns = Clock::System().MonotonicNs();
     const pqxx::result renewed = transaction.exec(absl::StrCat(
         "UPDATE seqpoint.lease_time SET expires = ", ExpiresIn(lease_), " WHERE fence = ", fence));
@@ -214,12 +227,44 @@ void PostgresStore::Impl::KeepLease() {
       absl::MutexLock lock(&lease_mutex_);
       const auto over = [this] {
         lease_mutex_.AssertReaderHeld();
-        return ending_ || !lost_.empty();
+        return ending_;
       };
       if (lease_changed_.Await(lease_mutex_, lease_ / 3, over)) return;
     }
     // Where that fails it is tried again: the lease is ours until another takes it.
-    RenewLease().IgnoreError();
+    const absl::Status status = RenewLease();
+    if (absl::IsUnavailable(status)) continue;
+    absl::MutexLock lock(&lease_mutex_);
+    answered_ns_ = Clock::System().MonotonicNs();
+    patience_ = lease_;
+  }
+}
+
+// A commit of gigabytes may take long, and so may a query: only where the keeper gets no answer
+// either is the server taken as one that hangs.
+void PostgresStore::Impl::BreakWithoutAnswer() {
+  while (true) {
+    absl::Duration patience;
+    {
+      absl::MutexLock lock(&lease_mutex_);
+      const auto over = [this] {
+        lease_mutex_.AssertReaderHeld();
+        return given_up_;
+      };
+      if (lease_changed_.Await(lease_mutex_, lease_ / 3, over)) return;
+      const int64_t since_ns = Clock::System().MonotonicNs() - answered_ns_;
+      if (absl::Nanoseconds(since_ns) < patience_) continue;
+      patience = patience_;
+    }
+    bool broken = false;
+    for (Postgres* postgres : {&writer_, &reader_, &renewals_}) {
+      if (postgres->waiting() < patience) continue;
+      postgres->Break();
+      broken = true;
+    }
+    if (!broken) continue;
+    absl::MutexLock lock(&lease_mutex_);
+    patience_ = 2 * patience;
   }
 }
 

@@ -17,6 +17,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "daemon/base/change_signal.h"
+#include "daemon/base/clock.h"
 #include "daemon/base/status_macros.h"
 #include "daemon/store/postgres.h"
 #include "daemon/store/postgres_store.h"
@@ -81,8 +82,10 @@ class PostgresStore::Impl {
  private:
   absl::Status OnConnect(pqxx::connection& connection);  // of the writer
   absl::Status CheckLease(pqxx::work& transaction) ABSL_LOCKS_EXCLUDED(lease_mutex_);
+  // Renews the lease where it is ours. Otherwise asks the server for an answer.
   absl::Status RenewLease() ABSL_LOCKS_EXCLUDED(lease_mutex_);
-  void KeepLease() ABSL_LOCKS_EXCLUDED(lease_mutex_);  // until it is lost
+  void KeepLease() ABSL_LOCKS_EXCLUDED(lease_mutex_);
+  void BreakWithoutAnswer() ABSL_LOCKS_EXCLUDED(lease_mutex_);
   absl::Status Lost(pqxx::transaction_base& transaction) ABSL_LOCKS_EXCLUDED(lease_mutex_);
 
   const std::string holder_;
@@ -93,9 +96,16 @@ class PostgresStore::Impl {
   int64_t fence_ ABSL_GUARDED_BY(lease_mutex_) = 0;       // 0: the lease was never ours
   std::string lost_ ABSL_GUARDED_BY(lease_mutex_);        // why it is another's now
   int64_t renewed_ns_ ABSL_GUARDED_BY(lease_mutex_) = 0;  // of the monotonic clock
+  // How long an answer is waited for. Doubled after each time without one: a server that is slow
+  // gets its work done, and sessions that wait for a standby do not pile up.
+  absl::Duration patience_ ABSL_GUARDED_BY(lease_mutex_);
+  // The keeper's latest answer, of the monotonic clock.
+  int64_t answered_ns_ ABSL_GUARDED_BY(lease_mutex_) = Clock::System().MonotonicNs();
   bool ending_ ABSL_GUARDED_BY(lease_mutex_) = false;
-  std::thread keeper_;
+  bool given_up_ ABSL_GUARDED_BY(lease_mutex_) = false;  // the last call to the server is over
   Postgres renewals_;  // of the keeper: a long write or read does not delay it
+  std::thread keeper_;
+  std::thread watch_;  // runs BreakWithoutAnswer
 };
 
 // The rows of a batch for each table.

@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <iostream>
+#include <map>
 #include <memory>
 #include <pqxx/pqxx>
 #include <random>
@@ -686,6 +687,45 @@ TEST_P(PostgresStoreTest, AServerThatIsKilledUnderLoadLosesNothingAndHasNothingT
     ASSERT_EQ(trace->size(), 1u) << i;
     ASSERT_EQ((*trace)[0].records, Records(5, static_cast<int>(i)));
   }
+}
+
+// Its kernel takes connections and data: only the answers do not come.
+TEST_P(PostgresStoreTest, AServerThatHangsHoldsUpNobodyAndLosesNothing) {
+  const StoreOptions options = {.lease = absl::Milliseconds(500)};
+  const auto hub = Store::Open(address() + "&connect_timeout=2", options);
+  ASSERT_TRUE(hub.ok()) << hub.status();
+  const std::unique_ptr<Store>& store = *hub;
+  WriteBatch batch;
+  batch.iterations.push_back({.job_id = 1, .number = 0, .duration_ns = 1});
+  ASSERT_TRUE(store->Write(batch).ok());
+
+  postgres_->Pause();
+  batch.iterations.push_back({.job_id = 1, .number = 1, .duration_ns = 2});
+  const absl::Status written = store->Write(batch);
+  const auto read = store->CountIterations(1);
+  postgres_->Resume();
+  EXPECT_TRUE(absl::IsUnavailable(written)) << written;
+  EXPECT_TRUE(absl::IsUnavailable(read.status())) << read.status();
+
+  // After an attempt to connect that failed others fail at once for a moment.
+  const auto when_back = [](const auto& call) {
+    auto status = call();
+    for (int i = 0; i < 200 && absl::IsUnavailable(status); ++i) {
+      usleep(100'000);
+      status = call();
+    }
+    return status;
+  };
+  const absl::Status again = when_back([&] { return store->Write(batch); });
+  EXPECT_TRUE(again.ok()) << again;
+  std::map<int32_t, int64_t> counts;
+  const absl::Status counted = when_back([&] {
+    auto found = store->CountIterations(1);
+    if (found.ok()) counts = *std::move(found);
+    return found.status();
+  });
+  EXPECT_TRUE(counted.ok()) << counted;
+  EXPECT_EQ(counts[0], 2);
 }
 
 TEST_P(PostgresStoreTest, ABatchThatIsWrittenAgainIsThereOnce) {

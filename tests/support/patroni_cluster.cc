@@ -106,9 +106,8 @@ std::vector<pid_t> PatroniCluster::Processes(int machine) const {
   std::error_code error;
   const auto at = std::filesystem::read_symlink(absl::StrCat("/proc/", server, "/cwd"), error);
   if (server == 0 || at != folder_.path() / NameOf(machine)) return processes;
-  processes.push_back(server);
-  std::ifstream children(absl::StrCat("/proc/", server, "/task/", server, "/children"));
-  for (pid_t child; children >> child;) processes.push_back(child);
+  const std::vector<pid_t> of_server = ServerProcesses(server);
+  processes.insert(processes.end(), of_server.begin(), of_server.end());
   return processes;
 }
 

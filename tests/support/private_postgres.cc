@@ -55,6 +55,13 @@ pid_t SpawnAsServerUser(const std::vector<std::string>& command,
   _exit(1);
 }
 
+std::vector<pid_t> ServerProcesses(pid_t server) {
+  std::vector<pid_t> processes = {server};
+  std::ifstream children(absl::StrCat("/proc/", server, "/task/", server, "/children"));
+  for (pid_t child; children >> child;) processes.push_back(child);
+  return processes;
+}
+
 std::string PrivatePostgres::Missing() {
   if (access(absl::StrCat(kPostgresPrograms, "initdb").c_str(), X_OK) == 0) return "";
   return "PostgreSQL 15 is not installed (apt-get install postgresql-15)";
@@ -93,6 +100,10 @@ bool PrivatePostgres::CreateDatabase(const std::string& name) {
 
 std::string PrivatePostgres::AddressOf(const std::string& database) const {
   return absl::StrCat("postgresql://seqpoint@/", database, "?host=", folder_.path().string());
+}
+
+void PrivatePostgres::Signal(int signal) const {
+  for (const pid_t process : ServerProcesses(server_)) kill(process, signal);
 }
 
 void PrivatePostgres::Kill() {

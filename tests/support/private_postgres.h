@@ -6,6 +6,7 @@
 #ifndef TESTS_SUPPORT_PRIVATE_POSTGRES_H_
 #define TESTS_SUPPORT_PRIVATE_POSTGRES_H_
 
+#include <signal.h>
 #include <sys/types.h>
 
 #include <filesystem>
@@ -22,6 +23,8 @@ bool GiveToServerUser(const std::filesystem::path& folder);
 // pid.
 pid_t SpawnAsServerUser(const std::vector<std::string>& command,
                         const std::filesystem::path& folder, const std::string& log = "log");
+// The process of a server, and those that it made for its connections.
+std::vector<pid_t> ServerProcesses(pid_t server);
 inline constexpr const char* kPostgresPrograms = "/usr/lib/postgresql/15/bin/";
 
 class PrivatePostgres {
@@ -37,6 +40,9 @@ class PrivatePostgres {
   bool Start();
   // kill -9, as a machine's death would be to those who are connected to it.
   void Kill();
+  // All its processes stop and go on, as on a machine that hangs. Its kernel still answers.
+  void Pause() const { Signal(SIGSTOP); }
+  void Resume() const { Signal(SIGCONT); }
   // Makes an empty database.
   bool CreateDatabase(const std::string& name);
   std::string AddressOf(const std::string& database) const;
@@ -44,6 +50,7 @@ class PrivatePostgres {
 
  private:
   pid_t Spawn(const std::vector<std::string>& command) const;
+  void Signal(int signal) const;
 
   const TempFolder folder_;
   const bool durable_;
