@@ -570,7 +570,8 @@ TEST_P(PostgresStoreTest, AStandbyReadsAndWritesNothingUntilTheLeaseIsGivenUp) {
 // The holder is stopped at any moment, within a transaction or between two, for longer than its
 // lease, and goes on after another has written.
 TEST_P(PostgresStoreTest, AHolderThatWasPausedWritesNothingAfterItsSuccessor) {
-  constexpr int kRounds = 6, kWroteNothing = 7;
+  constexpr int kRounds = 6, kWroteNothing = 7, kWentOn = 8;
+  constexpr int64_t kMostWrites = 1'000;  // far more than come before the pause
   StoreOptions options = {.standby = true, .lease = absl::Milliseconds(300)};
   std::mt19937 random(11);
   int64_t written = 0;
@@ -584,7 +585,7 @@ TEST_P(PostgresStoreTest, AHolderThatWasPausedWritesNothingAfterItsSuccessor) {
       options.holder = "paused";
       std::unique_ptr<Store> store = *Store::Open(address(), options);
       while (!store->TakeLease()->ours) usleep(10'000);
-      for (int64_t k = written;; ++k) {
+      for (int64_t k = written; k < written + kMostWrites; ++k) {
         WriteBatch batch;
         batch.iterations.push_back({.job_id = 1, .number = k, .duration_ns = 1});
         batch.cursors = {{.ring_id = RingId('r'), .bytes = std::to_string(k)}};
@@ -599,6 +600,7 @@ TEST_P(PostgresStoreTest, AHolderThatWasPausedWritesNothingAfterItsSuccessor) {
         }
         if (write(fds[1], &k, sizeof(k)) != sizeof(k)) _exit(2);
       }
+      _exit(kWentOn);
     }
     close(fds[1]);
     int64_t reported = 0;

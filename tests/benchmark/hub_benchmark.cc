@@ -35,7 +35,7 @@ int Main(int argc, char** argv) {
   app.add_flag("--failover", only_failover, "the same as --parts failover");
   app.add_option("--failovers", failovers, "kills of a database, and pauses of a primary")
       ->capture_default_str();
-  app.add_option("--hubs", part.hubs, "on one PostgreSQL (database, failover)")
+  app.add_option("--hubs", part.hubs, "on one PostgreSQL (database, failover, saturation)")
       ->capture_default_str();
   app.add_option("--fault-seconds", fault_s, "how long a network is cut, half open or slow")
       ->capture_default_str();
@@ -49,6 +49,8 @@ int Main(int argc, char** argv) {
   app.add_option("--saturation", saturation, "numbers of ranks to saturate a hub with")
       ->delimiter(',')
       ->capture_default_str();
+  app.add_flag("--postgresql", part.postgres,
+               "saturation: on a PostgreSQL, as with more than one hub; else on SQLite");
   app.add_option("--seed", part.seed, "of lengths and times")->capture_default_str();
   app.add_option("--json", json, "writes the figures to this file, too");
   CLI11_PARSE(app, argc, argv);

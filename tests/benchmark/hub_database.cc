@@ -33,11 +33,17 @@ ReportedRanksOptions DatabaseTraining(const HubPart& part, const std::string& jo
           .collectives = part.collectives};
 }
 
-// Seconds until all that waits now is stored. NAN: not within kToRecover.
-double UntilStored(PacedNodes& nodes) {
-  const absl::Time begin = absl::Now();
+// Seconds since `begin` until all that waits now is stored. NAN: not within kToRecover from now.
+double UntilStored(PacedNodes& nodes, absl::Time begin = absl::Now()) {
   if (!nodes.AwaitAcknowledged(kToRecover)) return NAN;
   return absl::ToDoubleSeconds(absl::Now() - begin);
+}
+
+// From a fault that has just begun. Each node has told something since.
+double UntilStoredAfterFault(PacedNodes& nodes) {
+  const absl::Time begin = absl::Now();
+  absl::SleepFor(absl::Seconds(1));
+  return UntilStored(nodes, begin);
 }
 
 // How long it took each time, from a fault on.
@@ -121,8 +127,7 @@ void KillDatabase(const HubPart& part, int times) {
   const absl::Time back = absl::Now();
   part.table.Tell("database away for 10 s: until all that waited was stored", UntilStored(nodes),
                   "s");
-  const double late_s =
-      std::isnan(UntilStored(late)) ? NAN : absl::ToDoubleSeconds(absl::Now() - back);
+  const double late_s = UntilStored(late, back);
   part.table.Tell("the same, of nodes that came meanwhile", late_s, "s");
   nodes.End();
   late.End();
@@ -151,13 +156,13 @@ void FailOver(const HubPart& part, int times) {
   for (int i = 0; i < times; ++i) {
     absl::SleepFor(absl::Seconds(3));
     cluster.Kill(primary);
-    kills.Add(UntilStored(nodes));
+    kills.Add(UntilStoredAfterFault(nodes));
     cluster.Start(primary);
     primary = cluster.AwaitWhole(kToBeWhole);
     if (primary < 0) return not_whole();
     cluster.Pause(primary);
     // It wakes up as a primary that another has replaced.
-    const double paused_s = UntilStored(nodes);
+    const double paused_s = UntilStoredAfterFault(nodes);
     cluster.Resume(primary);
     pauses.Add(paused_s);
     primary = cluster.AwaitWhole(kToBeWhole);

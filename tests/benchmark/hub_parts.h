@@ -55,8 +55,9 @@ struct HubPart {
   uint64_t seed = 1;
   int nodes = 8, ranks_of_node = 8;
   double step_ms = 100;
-  int collectives = 4;  // of an iteration
-  int hubs = 1;         // on one PostgreSQL
+  int collectives = 4;    // of an iteration
+  int hubs = 1;           // on one PostgreSQL
+  bool postgres = false;  // saturation: on PostgreSQL, else on SQLite
 };
 
 // Hubs on one PostgreSQL.

@@ -2,6 +2,7 @@
 #include <cmath>
 #include <cstdio>
 #include <deque>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -12,6 +13,7 @@
 #include "tests/benchmark/hub_parts.h"
 #include "tests/support/ingest_node.h"
 #include "tests/support/memory.h"
+#include "tests/support/private_postgres.h"
 #include "tests/support/process_usage.h"
 #include "tests/support/reported_ranks.h"
 
@@ -27,6 +29,75 @@ constexpr double kBatchMs = 250;
 // steps).
 constexpr int kWaitingBatches = 16;
 constexpr absl::Duration kPatience = absl::Seconds(60);
+
+// Hubs on SQLite or on a PostgreSQL, and what they and the server take.
+class SaturatedHubs {
+ public:
+  SaturatedHubs(const HubPart& part, const std::filesystem::path& folder) {
+    if (!part.postgres && part.hubs == 1) {
+      alone_ = std::make_unique<HubProcess>(folder);
+      hubs_ = {alone_.get()};
+      return;
+    }
+    server_ = std::make_unique<PrivatePostgres>(/*durable=*/true);
+    if (!server_->Start()) {
+      error_ = absl::StrCat("no PostgreSQL: ", PrivatePostgres::Missing(), server_->Log());
+      return;
+    }
+    on_database_ =
+        std::make_unique<HubsOnDatabase>(folder, part.hubs, server_->AddressOf("postgres"));
+    for (const auto& hub : on_database_->hubs()) hubs_.push_back(hub.get());
+  }
+  const std::string& error() const { return error_; }
+  std::string AddressFor(size_t node) const { return hubs_[node % hubs_.size()]->address(); }
+
+  void Begin() {
+    began_ = absl::Now();
+    for (const HubProcess* hub : hubs_) {
+      hubs_before_s_.push_back(CpuSeconds(hub->pid()));
+      threads_before_s_.push_back(ThreadCpuSeconds(hub->pid())[0]);
+    }
+    if (!server_) return;
+    for (const pid_t pid : ServerProcesses(server_->pid())) server_before_s_[pid] = CpuSeconds(pid);
+  }
+  // Returns the CPU of all hubs since Begin, in s.
+  double Tell(const std::string& name, FigureTable& table) const {
+    const double wall_s = absl::ToDoubleSeconds(absl::Now() - began_);
+    double all_s = 0;
+    for (size_t i = 0; i < hubs_.size(); ++i) {
+      const pid_t pid = hubs_[i]->pid();
+      const std::string of = hubs_.size() == 1 ? name : absl::StrCat(name, ", hub ", i + 1);
+      const double cpu_s = CpuSeconds(pid) - hubs_before_s_[i];
+      all_s += cpu_s;
+      table.Tell(absl::StrCat(of, ": CPU of the hub, share of a core"), 100 * cpu_s / wall_s, "%");
+      table.Tell(absl::StrCat(of, ": of its busiest thread"),
+                 100 * (ThreadCpuSeconds(pid)[0] - threads_before_s_[i]) / wall_s, "%");
+      table.Tell(absl::StrCat(of, ": memory"), MemoryStatus("VmRSS:", pid) / kMib, "MiB");
+    }
+    if (!server_) return all_s;
+    double server_s = 0, busiest_s = 0;
+    for (const pid_t pid : ServerProcesses(server_->pid())) {
+      const auto before = server_before_s_.find(pid);
+      const double cpu_s =
+          CpuSeconds(pid) - (before == server_before_s_.end() ? 0 : before->second);
+      server_s += cpu_s;
+      busiest_s = std::max(busiest_s, cpu_s);
+    }
+    table.Tell(absl::StrCat(name, ": CPU of PostgreSQL"), 100 * server_s / wall_s, "%");
+    table.Tell(absl::StrCat(name, ": of its busiest process"), 100 * busiest_s / wall_s, "%");
+    return all_s;
+  }
+
+ private:
+  std::unique_ptr<PrivatePostgres> server_;  // goes last
+  std::unique_ptr<HubsOnDatabase> on_database_;
+  std::unique_ptr<HubProcess> alone_;
+  std::vector<HubProcess*> hubs_;
+  std::string error_;
+  absl::Time began_;
+  std::vector<double> hubs_before_s_, threads_before_s_;
+  std::map<pid_t, double> server_before_s_;
+};
 
 // Ranks on at most kMostNodes nodes, whose batches were made beforehand.
 class Saturation {
@@ -101,10 +172,14 @@ Saturation::Saturation(const HubPart& part, int ranks, bool one_job) : part_(par
 
 double Saturation::Run(const std::string& name) {
   FigureTable& table = part_.table;
-  HubProcess hub(part_.folder / name);
+  SaturatedHubs hubs(part_, part_.folder / name);
+  if (!hubs.error().empty()) {
+    table.Leave(name, hubs.error());
+    return NAN;
+  }
   for (size_t i = 0; i < nodes_.size(); ++i) {
     nodes_[i].client = std::make_unique<IngestNode>(IngestNodeOptions{
-        .address = hub.address(), .host = absl::StrCat(name.substr(0, 8), "-", i)});
+        .address = hubs.AddressFor(i), .host = absl::StrCat(name.substr(0, 8), "-", i)});
     nodes_[i].client->AddFrame(nodes_[i].start);
   }
   absl::Time begin = absl::Now();
@@ -116,8 +191,7 @@ double Saturation::Run(const std::string& name) {
   table.Tell(absl::StrCat(name, ": until all processes are known"),
              absl::ToDoubleSeconds(absl::Now() - begin), "s");
   begin = absl::Now();
-  const double cpu_before_s = CpuSeconds(hub.pid());
-  const std::vector<double> threads_before_s = ThreadCpuSeconds(hub.pid());
+  hubs.Begin();
   bool all = true;
   for (size_t round = 0; round < rounds_ && all; ++round) {
     for (Node& node : nodes_) {
@@ -132,17 +206,11 @@ double Saturation::Run(const std::string& name) {
     stored += node.client->acknowledged() - 1;
   }
   const double wall_s = absl::ToDoubleSeconds(absl::Now() - begin);
-  const double cpu_s = CpuSeconds(hub.pid()) - cpu_before_s;
   const double iterations = static_cast<double>(stored) * static_cast<double>(of_batch_) /
                             static_cast<double>(nodes_.size());
-  const std::vector<double> threads_s = ThreadCpuSeconds(hub.pid());
-  const double cpu_us = 1e6 * cpu_s / iterations;
   table.Tell(absl::StrCat(name, ": iterations of ranks"), iterations / wall_s, "1/s");
-  table.Tell(absl::StrCat(name, ": CPU of an iteration of a rank"), cpu_us, "us");
-  table.Tell(absl::StrCat(name, ": CPU of the hub, share of a core"), 100 * cpu_s / wall_s, "%");
-  table.Tell(absl::StrCat(name, ": of its busiest thread"),
-             100 * (threads_s[0] - threads_before_s[0]) / wall_s, "%");
-  table.Tell(absl::StrCat(name, ": memory"), MemoryStatus("VmRSS:", hub.pid()) / kMib, "MiB");
+  const double cpu_us = 1e6 * hubs.Tell(name, table) / iterations;
+  table.Tell(absl::StrCat(name, ": CPU of the hubs for an iteration of a rank"), cpu_us, "us");
   for (Node& node : nodes_) node.client.reset();
   return all ? cpu_us : NAN;
 }

@@ -43,6 +43,7 @@ class PrivatePostgres {
   // All its processes stop and go on, as on a machine that hangs. Its kernel still answers.
   void Pause() const { Signal(SIGSTOP); }
   void Resume() const { Signal(SIGCONT); }
+  pid_t pid() const { return server_; }
   // Makes an empty database.
   bool CreateDatabase(const std::string& name);
   std::string AddressOf(const std::string& database) const;
