@@ -39,6 +39,14 @@ double UntilStored(PacedNodes& nodes, absl::Time begin = absl::Now()) {
   return absl::ToDoubleSeconds(absl::Now() - begin);
 }
 
+// The hub has the first batch of each node.
+bool AwaitFirst(PacedNodes& nodes, int count) {
+  for (int node = 0; node < count; ++node) {
+    if (!nodes.node(node).AwaitAcknowledged(1, kToRecover)) return false;
+  }
+  return true;
+}
+
 // From a fault that has just begun. Each node has told something since.
 double UntilStoredAfterFault(PacedNodes& nodes) {
   const absl::Time begin = absl::Now();
@@ -108,7 +116,7 @@ void KillDatabase(const HubPart& part, int times) {
   if (!server.Start()) return part.table.Leave("database", server.Log());
   HubsOnDatabase hubs(part.folder / "database", part.hubs, server.AddressOf("postgres"));
   PacedNodes nodes(DatabaseTraining(part, "database"), {.host = "database"}, hubs.addresses());
-  if (std::isnan(UntilStored(nodes))) return part.table.Leave("database", nodes.node(0).error());
+  if (!AwaitFirst(nodes, part.nodes)) return part.table.Leave("database", nodes.node(0).error());
   Recoveries recoveries("database killed", part.table);
   for (int i = 0; i < times; ++i) {
     absl::SleepFor(absl::Seconds(3));
@@ -151,7 +159,7 @@ void FailOver(const HubPart& part, int times) {
   if (primary < 0) return not_whole();
   HubsOnDatabase hubs(part.folder / "failover", part.hubs, cluster.Address());
   PacedNodes nodes(DatabaseTraining(part, "failover"), {.host = "failover"}, hubs.addresses());
-  if (std::isnan(UntilStored(nodes))) return part.table.Leave("failover", nodes.node(0).error());
+  if (!AwaitFirst(nodes, part.nodes)) return part.table.Leave("failover", nodes.node(0).error());
   Recoveries kills("primary killed", part.table), pauses("primary paused", part.table);
   for (int i = 0; i < times; ++i) {
     absl::SleepFor(absl::Seconds(3));
