@@ -82,6 +82,15 @@ std::string PeerOf(const sockaddr_storage& address) {
   return {bytes, kNetworkBytes};
 }
 
+// The process that connected. Where it cannot be seen, for example in another container, its pid is
+// 0; nobody's user id is -1.
+ucred ProcessAt(int fd) {
+  ucred process = {.pid = 0, .uid = static_cast<uid_t>(-1), .gid = static_cast<gid_t>(-1)};
+  socklen_t size = sizeof process;
+  getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &process, &size);
+  return process;
+}
+
 }  // namespace
 
 absl::Status Listener::ListenUnix(const std::string& path, Acceptor* acceptor) {
@@ -226,34 +235,37 @@ void Listener::Accept(const Socket& socket, int64_t now_ns) {
       }
       return;
     }
-    if (!socket.path.empty() && !MayConnect(fd)) {
-      close(fd);
-      continue;
+    Peer peer = {.on_tcp = socket.path.empty(), .name = PeerOf(address)};
+    if (!peer.on_tcp) {
+      const ucred process = ProcessAt(fd);
+      if (!MayConnect(process)) {
+        close(fd);
+        continue;
+      }
+      if (process.pid > 0) peer.name = absl::StrCat(process.pid);
     }
-    waiting_.push_back({fd, socket.acceptor, PeerOf(address), now_ns + kPatienceNs});
+    waiting_.push_back({fd, socket.acceptor, std::move(peer), now_ns + kPatienceNs});
     if (waiting_.size() > kMostSilent) EndOneSilent();
   }
 }
 
 void Listener::EndOneSilent() {
   std::map<std::string, int> counts;
-  for (const Waiting& waiting : waiting_) ++counts[waiting.peer];
+  for (const Waiting& waiting : waiting_) ++counts[waiting.peer.name];
   const auto most =
       std::max_element(counts.begin(), counts.end(),
                        [](const auto& a, const auto& b) { return a.second < b.second; });
   const auto oldest = std::find_if(waiting_.begin(), waiting_.end(), [&](const Waiting& waiting) {
-    return waiting.peer == most->first;
+    return waiting.peer.name == most->first;
   });
   close(oldest->fd);
   waiting_.erase(oldest);
 }
 
-bool Listener::MayConnect(int fd) {
-  if (users_.empty()) return true;
-  ucred peer = {};
-  socklen_t size = sizeof peer;
-  const bool known = getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0;
-  if (known && (peer.uid == 0 || peer.uid == geteuid() || users_.contains(peer.uid))) return true;
+bool Listener::MayConnect(const ucred& peer) {
+  if (users_.empty() || peer.uid == 0 || peer.uid == geteuid() || users_.contains(peer.uid)) {
+    return true;
+  }
   if (const auto left_out = refusals_.Admit()) {
     spdlog::warn("refused: user {} on api.sock; --allow-users lists who may connect{}", peer.uid,
                  LeftOut(*left_out));
@@ -270,7 +282,7 @@ void Listener::HandOver(const Waiting& waiting) {
   waiting.acceptor->HandleNewConnection(&connection);
 }
 
-bool Listener::HasPlace(const std::string& peer) {
+bool Listener::HasPlace(const Peer& peer) {
   if (!IsFull(peer)) return true;
   std::erase_if(open_, [](const HandedOver& connection) {
     struct stat file;
@@ -279,16 +291,16 @@ bool Listener::HasPlace(const std::string& peer) {
   return !IsFull(peer);
 }
 
-bool Listener::IsFull(const std::string& peer) const {
+bool Listener::IsFull(const Peer& peer) const {
   if (open_.size() >= max_connections_) return true;
-  if (peer.empty()) return false;
   size_t on_tcp = 0, of_peer = 0;
   for (const HandedOver& connection : open_) {
-    on_tcp += connection.peer.empty() ? 0 : 1;
-    of_peer += connection.peer == peer ? 1 : 0;
+    on_tcp += connection.peer.on_tcp ? 1 : 0;
+    of_peer += connection.peer.name == peer.name ? 1 : 0;
   }
   const size_t quarter = max_connections_ / 4;
-  return on_tcp >= max_connections_ - quarter || of_peer >= std::max<size_t>(quarter, 1);
+  if (peer.on_tcp && on_tcp >= max_connections_ - quarter) return true;
+  return !peer.name.empty() && of_peer >= std::max<size_t>(quarter, 1);
 }
 
 }  // namespace seqpoint::rpc

@@ -10,7 +10,8 @@
 //   - has at most kMostSilent connections that have said nothing; one more ends the oldest of the
 //     peer that has most of them
 //   - hands over at most a given number; others wait for a place until kPatience has passed. Peers
-//     on TCP have three quarters of the places, and one address has a quarter
+//     on TCP have three quarters of the places; one address has a quarter, and so has one process
+//     of this machine
 //   - lets users in who are on its list, where it has one, besides root and its own user
 //   - looks away for a moment when descriptors are used up, and goes on.
 //
@@ -21,6 +22,7 @@
 #define DAEMON_RPC_LISTENER_H_
 
 #include <grpcpp/server_builder.h>
+#include <sys/socket.h>
 #include <sys/types.h>
 
 #include <atomic>
@@ -67,26 +69,31 @@ class Listener {
     Acceptor* acceptor;
     std::string path;  // of a unix socket
   };
+  struct Peer {
+    bool on_tcp = false;
+    // Its address, or its process where that can be seen; else empty.
+    std::string name;
+  };
   struct Waiting {
     int fd;
     Acceptor* acceptor;
-    std::string peer;  // its address; of a unix socket: empty
+    Peer peer;
     int64_t deadline_ns;
   };
   // gRPC closes it without a word: it is over when its number means another file, or none.
   struct HandedOver {
     int fd;
     ino_t inode;
-    std::string peer;
+    Peer peer;
   };
 
   void Run();
   void Accept(const Socket& socket, int64_t now_ns);
   void HandOver(const Waiting& waiting);
   void EndOneSilent();
-  bool MayConnect(int fd);
-  bool HasPlace(const std::string& peer);
-  bool IsFull(const std::string& peer) const;
+  bool MayConnect(const ucred& peer);
+  bool HasPlace(const Peer& peer);
+  bool IsFull(const Peer& peer) const;
 
   const size_t max_connections_;
   const std::set<uid_t> users_;

@@ -8,6 +8,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmath>
@@ -994,8 +995,9 @@ TEST_F(RpcTest, WhenDescriptorsWereUsedUpItAnswersAgain) {
   setrlimit(RLIMIT_NOFILE, &before);
 }
 
+// One process has a quarter of the places.
 TEST_F(RpcTest, MoreClientsThanThereArePlacesForWaitForOne) {
-  options_.max_connections = 2;
+  options_.max_connections = 8;
   Start();
   const auto ask = [](v1::Profiler::Stub& stub) {
     grpc::ClientContext context;
@@ -1013,6 +1015,35 @@ TEST_F(RpcTest, MoreClientsThanThereArePlacesForWaitForOne) {
   first.reset();
   waiting.join();
   EXPECT_TRUE(status.ok()) << status.error_message();
+}
+
+// What HTTP/2 begins with: the preface of the client, and its settings, which are empty.
+std::string BeginOfHttp2() {
+  return absl::StrCat("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", std::string("\0\0\0\4\0\0\0\0\0", 9));
+}
+
+TEST_F(RpcTest, AProcessThatTakesEachPlaceItGetsKeepsNoOtherOut) {
+  options_.max_connections = 8;
+  options_.ping_interval = absl::Hours(1);  // they stay for as long as the test
+  Start();
+  int ready[2], end[2];
+  ASSERT_EQ(pipe(ready), 0);
+  ASSERT_EQ(pipe(end), 0);
+  const std::string begin = BeginOfHttp2(), path = options_.socket_path;
+  const pid_t child = fork();
+  if (child == 0) {
+    char byte = 0;
+    close(end[1]);
+    for (const int fd : ConnectIdly(path, 20)) (void)!write(fd, begin.data(), begin.size());
+    (void)!write(ready[1], &byte, 1);
+    (void)!read(end[0], &byte, 1);
+    _exit(0);
+  }
+  char byte;
+  ASSERT_EQ(read(ready[0], &byte, 1), 1);
+  EXPECT_EQ(Watchers(), 0);
+  for (const int fd : {ready[0], ready[1], end[0], end[1]}) close(fd);
+  waitpid(child, nullptr, 0);
 }
 
 TEST_F(RpcTest, ClientsWhoTakeNothingAreCutOffAndOthersAreServed) {
@@ -1053,8 +1084,7 @@ TEST_F(RpcTest, APeerWhoGivesNoSignOfLifeIsClosed) {
   Start();
   // It begins as HTTP/2 does, and is silent then: it has gone, or its machine has.
   const std::vector<int> gone = ConnectIdly(options_.socket_path, 1);
-  const std::string begin =
-      absl::StrCat("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", std::string("\0\0\0\4\0\0\0\0\0", 9));
+  const std::string begin = BeginOfHttp2();
   ASSERT_EQ(write(gone[0], begin.data(), begin.size()), static_cast<ssize_t>(begin.size()));
   pollfd wait = {.fd = gone[0], .events = POLLIN, .revents = 0};
   char bytes[4096];
