@@ -13,6 +13,7 @@
 #include "daemon/rpc/server.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "seqpoint/v1/ingest.grpc.pb.h"
 #include "seqpoint/v1/profiler.grpc.pb.h"
 #include "tests/fakes/fake_backend.h"
 #include "tests/support/certificates.h"
@@ -201,49 +202,109 @@ TEST_F(RelayTest, HubsThatTakeEachOtherForTheLeaderDoNotPassACallForEver) {
   EXPECT_THAT(status.error_message(), HasSubstr("no hub leads now"));
 }
 
-// The leader sees the certificate of the hub, which may do everything.
-TEST_F(RelayTest, ACallerHasNoMoreRolesThanItsOwnCertificate) {
-  if (!made_.Authority("ca")) GTEST_SKIP() << "openssl is not installed";
-  for (const char* name : {"hub", "reader"}) ASSERT_TRUE(made_.Issue(name, {.authority = "ca"}));
-  const TlsPem files = {.certificate = made_.Certificate("hub"),
-                        .key = made_.Key("hub"),
-                        .authorities = made_.Certificate("ca")};
-  const auto options = [&](int port) {
+// A leader and a standby with certificates of their own. On the leader, "hub" may do everything.
+class RelayTlsTest : public RelayTest {
+ protected:
+  void SetUp() override {
+    if (!made_.Authority("ca")) GTEST_SKIP() << "openssl is not installed";
+    for (const char* name : {"hub", "other", "reader", "admin", "node"}) {
+      ASSERT_TRUE(made_.Issue(name, {.authority = "ca"}));
+    }
+  }
+  TlsPem FilesOf(const std::string& name) const {
+    return {.certificate = made_.Certificate(name),
+            .key = made_.Key(name),
+            .authorities = made_.Certificate("ca")};
+  }
+  ServerOptions OptionsOf(const std::string& name) const {
     ServerOptions server;
-    server.tcp_address = absl::StrCat("127.0.0.1:", port);
-    server.tls_certificate_file = files.certificate;
-    server.tls_key_file = files.key;
-    server.tls_client_ca_file = files.authorities;
-    server.access = {.node_names = "hub", .read_names = "reader", .control_names = "hub"};
+    server.tcp_address = absl::StrCat("127.0.0.1:", FreePort());
+    server.tls_certificate_file = FilesOf(name).certificate;
+    server.tls_key_file = FilesOf(name).key;
+    server.tls_client_ca_file = FilesOf(name).authorities;
     return server;
-  };
-  const ServerOptions of_leader = options(FreePort()), of_standby = options(FreePort());
-  const auto leader = Server::Start(of_leader, &backend_);
-  ASSERT_TRUE(leader.ok()) << leader.status();
-  Relay relay({.own_address = of_standby.tcp_address, .files = files});
-  const auto standby = Server::StartRelay(of_standby, &relay);
-  ASSERT_TRUE(standby.ok()) << standby.status();
-  ASSERT_TRUE(relay.SetLeader(of_leader.tcp_address).ok());
+  }
+  // `name`: of the standby's certificate.
+  void Start(const std::string& name) {
+    ServerOptions of_leader = OptionsOf("hub"), of_standby = OptionsOf(name);
+    of_leader.access = {.node_names = "hub", .read_names = "reader", .control_names = "hub"};
+    of_standby.access = {.node_names = "node", .read_names = "reader", .control_names = "admin"};
+    auto leader = Server::Start(of_leader, &backend_);
+    ASSERT_TRUE(leader.ok()) << leader.status();
+    leader_ = *std::move(leader);
+    tls_relay_ = std::make_unique<Relay>(
+        RelayOptions{.own_address = of_standby.tcp_address, .files = FilesOf(name)});
+    auto standby = Server::StartRelay(of_standby, tls_relay_.get());
+    ASSERT_TRUE(standby.ok()) << standby.status();
+    standby_ = *std::move(standby);
+    ASSERT_TRUE(tls_relay_->SetLeader(of_leader.tcp_address).ok());
+    address_ = of_standby.tcp_address;
+  }
+  ~RelayTlsTest() override { standby_.reset(); }
 
-  const auto read = TlsFiles::Open({.certificate = made_.Certificate("reader"),
-                                    .key = made_.Key("reader"),
-                                    .authorities = made_.Certificate("ca")});
-  ASSERT_TRUE(read.ok()) << read.status();
-  const auto stub = StubOf(of_standby.tcp_address,
-                           grpc::SslCredentials({.pem_root_certs = (*read)->pem().authorities,
-                                                 .pem_private_key = (*read)->pem().key,
-                                                 .pem_cert_chain = (*read)->pem().certificate}));
-  v1::GetJobRequest question;
-  question.set_job("1");
-  v1::GetJobReply answer;
-  grpc::Status status = Ask(*stub, &v1::Profiler::Stub::GetJob, question, &answer);
+  std::shared_ptr<grpc::Channel> ChannelOf(const std::string& name) {
+    const auto read = TlsFiles::Open(FilesOf(name));
+    EXPECT_TRUE(read.ok()) << read.status();
+    return grpc::CreateChannel(
+        address_, grpc::SslCredentials({.pem_root_certs = (*read)->pem().authorities,
+                                        .pem_private_key = (*read)->pem().key,
+                                        .pem_cert_chain = (*read)->pem().certificate}));
+  }
+  grpc::Status AskAs(const std::string& name) {
+    v1::GetJobRequest question;
+    question.set_job("1");
+    v1::GetJobReply answer;
+    return Ask(*v1::Profiler::NewStub(ChannelOf(name)), &v1::Profiler::Stub::GetJob, question,
+               &answer);
+  }
+  grpc::Status ControlAs(const std::string& name) {
+    v1::ControlRequest order;
+    order.set_job("1");
+    order.set_action(v1::ControlRequest::ACTION_PAUSE);
+    v1::ControlReply done;
+    return Ask(*v1::Profiler::NewStub(ChannelOf(name)), &v1::Profiler::Stub::Control, order, &done);
+  }
+  grpc::Status ReportAs(const std::string& name) {
+    const auto stub = v1::Ingest::NewStub(ChannelOf(name));
+    grpc::ClientContext context;
+    context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(20));
+    const auto stream = stub->Connect(&context);
+    v1::NodeMessage hello;
+    hello.mutable_hello()->set_node_id(std::string(16, 'n'));
+    v1::HubMessage reply;
+    stream->Write(hello);
+    while (stream->Read(&reply)) continue;
+    return stream->Finish();
+  }
+
+  std::unique_ptr<Relay> tls_relay_;
+  std::string address_;
+};
+
+TEST_F(RelayTlsTest, ACallerHasNoMoreRolesThanItsOwnCertificate) {
+  Start("hub");
+  grpc::Status status = AskAs("reader");
   EXPECT_TRUE(status.ok()) << status.error_message();
-  v1::ControlRequest order;
-  order.set_job("1");
-  order.set_action(v1::ControlRequest::ACTION_PAUSE);
-  v1::ControlReply done;
-  status = Ask(*stub, &v1::Profiler::Stub::Control, order, &done);
+  status = ControlAs("reader");
   EXPECT_EQ(status.error_code(), grpc::StatusCode::PERMISSION_DENIED) << status.error_message();
+  EXPECT_THAT(status.error_message(), HasSubstr("certificate of \"reader"));
+  EXPECT_FALSE(backend_.last_control().has_value());
+  EXPECT_EQ(ReportAs("admin").error_code(), grpc::StatusCode::PERMISSION_DENIED);
+  status = ControlAs("admin");
+  EXPECT_TRUE(status.ok()) << status.error_message();
+  EXPECT_TRUE(backend_.last_control().has_value());
+}
+
+// The leader sees the certificate of the standby, which its lists must name.
+TEST_F(RelayTlsTest, AStandbyThatTheLeaderGivesNoRolesPassesNothing) {
+  Start("other");
+  for (const auto& [who, status] :
+       {std::pair("reader", AskAs("reader")), std::pair("admin", ControlAs("admin")),
+        std::pair("node", ReportAs("node"))}) {
+    SCOPED_TRACE(who);
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::PERMISSION_DENIED) << status.error_message();
+    EXPECT_THAT(status.error_message(), HasSubstr("certificate of \"other"));
+  }
   EXPECT_FALSE(backend_.last_control().has_value());
 }
 
