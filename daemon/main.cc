@@ -49,6 +49,8 @@ using seqpoint::settings::Settings;
 constexpr int kUsage = 2;
 // The locks of a killed daemon go with its memory, which takes seconds where that is large.
 constexpr absl::Duration kLockPatience = absl::Seconds(5);
+// A hub that answers has the last reports within its next commit, unless many nodes end at once.
+constexpr absl::Duration kHubPatience = absl::Seconds(3);
 // How soon a private daemon sees that it is idle.
 constexpr int kLookMs = 500;
 // The line in systemctl status is at most so old.
@@ -269,6 +271,12 @@ absl::StatusOr<std::string> Run(int argc, char** argv, Settings& settings, const
   // Answers of a hub that does not lead any more are old.
   server->Stop(lost.empty() ? absl::Seconds(1) : absl::ZeroDuration());
   daemon->Stop();
+  if (uplink != nullptr) {
+    daemon->outbox()->Finish();
+    if (!daemon->outbox()->AwaitHub(kHubPatience)) {
+      spdlog::info("the hub has not everything; the rest waits in the store for the next start");
+    }
+  }
   return lost;
 }
 

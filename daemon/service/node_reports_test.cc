@@ -337,6 +337,7 @@ TEST_F(OutboxTest, ABatchGrowsUntilItIsOldEnoughAndStaysUntilItIsAcknowledged) {
   job.AddProcess({.process_id = 1, .job_id = 1, .ring_id = std::string(16, 'r')});
   commit(1000);
   EXPECT_EQ(rows(), 0u);  // it may still grow
+  EXPECT_EQ(outbox->DescribeHub().waiting_batches(), 1);
   job.AddProcess({.process_id = 2, .job_id = 1, .rank = 1, .ring_id = std::string(16, 's')});
   commit(2000);
   EXPECT_EQ(rows(), 0u);
@@ -356,6 +357,19 @@ TEST_F(OutboxTest, ABatchGrowsUntilItIsOldEnoughAndStaysUntilItIsAcknowledged) {
   commit(4 * Outbox::kOldestBatchNs);
   EXPECT_EQ(rows(), 0u);
   EXPECT_EQ(outbox->last_sequence(), 2);
+  EXPECT_EQ(outbox->DescribeHub().waiting_batches(), 0);
+  // A daemon that ends has no batch that grows, and waits for its hub where there is one.
+  job.AddProcess({.process_id = 4, .job_id = 1, .rank = 3, .ring_id = std::string(16, 'u')});
+  commit(5 * Outbox::kOldestBatchNs);
+  EXPECT_EQ(rows(), 0u);
+  outbox->Finish();
+  EXPECT_EQ(rows(), 1u);
+  EXPECT_FALSE(outbox->AwaitHub(absl::Hours(1)));  // nobody is connected
+  v1::HubConnection hub;
+  hub.set_connected(true);
+  outbox->SetHub(hub);
+  outbox->Acknowledge(3);
+  EXPECT_TRUE(outbox->AwaitHub(absl::Hours(1)));
 }
 
 TEST_F(OutboxTest, OneCommitIsCutIntoBatchesThatAHubReads) {

@@ -44,15 +44,24 @@ void Outbox::AddRows(int64_t monotonic_ns, WriteBatch& batch) {
   } else if (std::exchange(grew_, false)) {
     rows_.push_back({sequence_, ToZstdFrame(writer_.Serialize())});
   }
+  if (!rows_.empty()) stored_next_ = rows_.back().sequence;
   std::move(rows_.begin(), rows_.end(), std::back_inserter(batch.outbox));
   rows_.clear();
 }
 
 void Outbox::OnStored() {
-  const int64_t whole = std::exchange(whole_next_, 0);
-  if (whole == 0) return;
+  const int64_t whole = std::exchange(whole_next_, 0), stored = std::exchange(stored_next_, 0);
+  if (whole == 0 && stored == 0) return;
   absl::MutexLock lock(&mutex_);
+  if (stored != 0) stored_ = stored;
+  if (whole == 0) return;
   whole_ = whole;
+  changed_.NotifyAll();
+}
+
+void Outbox::Finish() {
+  absl::MutexLock lock(&mutex_);
+  whole_ = stored_;
   changed_.NotifyAll();
 }
 
@@ -79,13 +88,24 @@ absl::StatusOr<std::vector<OutboxRow>> Outbox::Read(int64_t after, int limit) {
 v1::HubConnection Outbox::DescribeHub() const {
   absl::MutexLock lock(&mutex_);
   v1::HubConnection hub = hub_;
-  hub.set_waiting_batches(whole_ - acknowledged_);
+  hub.set_waiting_batches(stored_ - acknowledged_);
+  hub.set_acknowledged(acknowledged_);
   return hub;
+}
+
+bool Outbox::AwaitHub(absl::Duration timeout) {
+  absl::MutexLock lock(&mutex_);
+  changed_.Await(mutex_, timeout, [this] {
+    mutex_.AssertReaderHeld();
+    return !hub_.connected() || acknowledged_ >= stored_;
+  });
+  return acknowledged_ >= stored_;
 }
 
 void Outbox::Acknowledge(int64_t sequence) {
   absl::MutexLock lock(&mutex_);
   acknowledged_ = std::max(acknowledged_, sequence);
+  changed_.NotifyAll();
 }
 
 }  // namespace seqpoint::service

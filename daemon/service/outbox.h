@@ -44,6 +44,8 @@ class Outbox {
   void Collect(jobs::Job& job);
   void AddRows(int64_t monotonic_ns, WriteBatch& batch);
   void OnStored();
+  // Nothing comes after: the newest batch is whole. The ingest thread has ended.
+  void Finish() ABSL_LOCKS_EXCLUDED(mutex_);
 
   const std::string& node_id() const { return node_id_; }
   int64_t last_sequence() const ABSL_LOCKS_EXCLUDED(mutex_);
@@ -51,12 +53,15 @@ class Outbox {
   bool AwaitBatches(int64_t after, absl::Duration timeout) ABSL_LOCKS_EXCLUDED(mutex_);
   // Whole batches behind `after`, by number. Errors: as the store's.
   absl::StatusOr<std::vector<OutboxRow>> Read(int64_t after, int limit) ABSL_LOCKS_EXCLUDED(mutex_);
+  // False: the hub had not all that is stored within `timeout`, or it is not connected.
+  bool AwaitHub(absl::Duration timeout) ABSL_LOCKS_EXCLUDED(mutex_);
   // The hub has the batches up to this one.
   void Acknowledge(int64_t sequence) ABSL_LOCKS_EXCLUDED(mutex_);
-  // For people: whether the hub is there. Without its waiting batches.
+  // For people: whether the hub is there. Without its batches.
   void SetHub(v1::HubConnection hub) ABSL_LOCKS_EXCLUDED(mutex_) {
     absl::MutexLock lock(&mutex_);
     hub_ = std::move(hub);
+    changed_.NotifyAll();
   }
   v1::HubConnection DescribeHub() const ABSL_LOCKS_EXCLUDED(mutex_);
   HubPlans& plans() { return plans_; }  // what comes back
@@ -68,6 +73,7 @@ class Outbox {
         sequence_(last_sequence + 1),
         removed_(acknowledged),
         whole_(last_sequence),
+        stored_(last_sequence),
         acknowledged_(acknowledged) {}
 
   void EndBatch();  // the newest one is whole
@@ -83,11 +89,13 @@ class Outbox {
   bool grew_ = false;            // since it was given to the store
   std::vector<OutboxRow> rows_;  // for the next transaction
   int64_t whole_next_ = 0;       // whole_, once the batch on its way is stored; 0: as it is
+  int64_t stored_next_ = 0;      // stored_, likewise
 
   HubPlans plans_;
   mutable absl::Mutex mutex_;
   ChangeSignal changed_;
-  int64_t whole_ ABSL_GUARDED_BY(mutex_);  // the batches up to this one do not grow
+  int64_t whole_ ABSL_GUARDED_BY(mutex_);   // the batches up to this one do not grow
+  int64_t stored_ ABSL_GUARDED_BY(mutex_);  // the newest one, which may still grow
   int64_t acknowledged_ ABSL_GUARDED_BY(mutex_);
   v1::HubConnection hub_ ABSL_GUARDED_BY(mutex_);
 };

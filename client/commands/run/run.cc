@@ -7,10 +7,12 @@
 
 #include <filesystem>
 #include <memory>
+#include <optional>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
+#include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "client/commands/run/adapter.h"
 #include "client/commands/run/environment.h"
@@ -100,6 +102,26 @@ void EndWaiting(Connection* connection, const v1::Job& job) {
   request.set_job(job.id());
   request.set_action(v1::ControlRequest::ACTION_END_WAITING);
   connection->Call(&v1::Profiler::Stub::Control, request).IgnoreError();
+}
+
+// The rest of the run's reports goes out within the hub's next commit: a daemon that is killed
+// after the run (by Slurm, with its step) has told everything then.
+constexpr absl::Duration kHubTimeout = absl::Seconds(3);
+
+// Waits until the daemon's hub, where it has one that answers, has what is known now.
+void AwaitHub(Connection* connection) {
+  std::optional<int64_t> last;
+  for (const absl::Time end = absl::Now() + kHubTimeout; absl::Now() < end;
+       absl::SleepFor(absl::Milliseconds(50))) {
+    const auto daemon = connection->Call(&v1::Profiler::Stub::GetDaemon, v1::GetDaemonRequest());
+    if (!daemon.ok() || !daemon->has_hub()) return;
+    const v1::HubConnection& hub = daemon->hub();
+    if (!last) last = hub.acknowledged() + hub.waiting_batches();
+    if (!hub.connected() || hub.acknowledged() >= *last) return;
+  }
+  Say("the hub does not have everything of this run yet; the rest waits in the store of this "
+      "node's "
+      "daemon");
 }
 
 Answerable AskAnswers(Connection* connection, const std::string& job_id,
@@ -223,6 +245,7 @@ int Run(const RunOptions& options) {
       EndWaiting(connection.get(), watcher->job());
       watcher->WaitForEnd(kJoinTimeout);
     }
+    if (connected) AwaitHub(connection.get());
     v1::Job job = watcher->job();
     if (options.json) {
       v1::GetJobReply reply;
