@@ -79,6 +79,8 @@ std::string FormatLosses(const v1::Losses& losses) {
   add(losses.cupti_dropped(), "record dropped by CUPTI", "records dropped by CUPTI");
   add(losses.rejected(), "malformed record", "malformed records");
   add(losses.invalid_timestamps(), "invalid timestamp", "invalid timestamps");
+  add(losses.unstored_records(), "trace record dropped by a full disk",
+      "trace records dropped by a full disk");
   add(losses.uncounted_processes(), "process not read completely (figures are lower bounds)",
       "processes not read completely (figures are lower bounds)");
   return text;

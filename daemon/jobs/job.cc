@@ -199,7 +199,16 @@ void Job::EndRefused(int64_t now_ns) {
 void Job::OnLosses(int64_t process_id, const RingLosses& losses) {
   Process& process = processes_.at(process_id);
   if (process.OnLosses(losses)) changes_.Mark(Change::kLosses);
-  ReportLosses(process, losses);
+  ReportLosses(process);
+  changes_.Mark(Change::kRecords);
+}
+
+void Job::OnUnstored(int64_t process_id, int64_t records) {
+  Process& process = processes_.at(process_id);
+  process.CountUnstored(records);
+  // Its end was reported last.
+  if (process.alive()) ReportLosses(process);
+  changes_.Mark(Change::kLosses);
   changes_.Mark(Change::kRecords);
 }
 

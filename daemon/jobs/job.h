@@ -138,6 +138,8 @@ class Job final : private JobEvents {
   // A record of NCCL's operations.
   void OnCollectives(int64_t process_id, const abi::DataRecord& record);
   void OnLosses(int64_t process_id, const RingLosses& losses);
+  // Records of its traces that the store did not take.
+  void OnUnstored(int64_t process_id, int64_t records);
   // `count` calls will not come.
   void OnCallsMissing(int64_t process_id, uint64_t count);
   // The ring of the process was read once more; `complete`: no record was left behind a hole. True
@@ -249,7 +251,7 @@ class Job final : private JobEvents {
   void ReportEvent(Process& process, abi::EventType type, absl::Span<const uint8_t> payload);
   void ReportWork(Process& process, const TraceWindows::Work& work,
                   const KernelStatistics::Sums& sums);
-  void ReportLosses(const Process& process, const RingLosses& losses);
+  void ReportLosses(const Process& process);
   void ReportEnd(const Process& process, bool failed);
   void ReportProgramEnd(const ProgramEndState& end);
   absl::Status OnReported(Process& process, const v1::ReportedRule& report);

@@ -42,6 +42,7 @@ v1::Losses Job::SumLosses() const {
     // The ranks of a node have one clock.
     sum.set_clock_steps(std::max(sum.clock_steps(), losses.clock_steps()));
     sum.set_invalid_timestamps(SaturatedSum(sum.invalid_timestamps(), losses.invalid_timestamps()));
+    sum.set_unstored_records(SaturatedSum(sum.unstored_records(), losses.unstored_records()));
     if (process->uncounted() && !process->state.concurrent()) {
       sum.set_uncounted_processes(sum.uncounted_processes() + 1);
     }

@@ -94,6 +94,12 @@ std::string Job::Error() const {
         "larger ring to the program (SEQPOINT_RING_BYTES)",
         orders_.traces_everything() ? ", or do not trace everything (control JOB level auto)" : "");
   }
+  if (const int64_t unstored = SumLosses().unstored_records(); unstored > 0) {
+    return absl::StrCat(
+        unstored,
+        " records of traces were dropped, as the disk of a daemon's store was full; "
+        "no iteration, time or kernel's sum is missing because of this");
+  }
   return "";
 }
 

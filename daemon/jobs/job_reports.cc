@@ -152,16 +152,18 @@ void Job::ReportWork(Process& process, const TraceWindows::Work& work,
   reports_.Add(process.row.process_id, std::move(report));
 }
 
-void Job::ReportLosses(const Process& process, const RingLosses& losses) {
+void Job::ReportLosses(const Process& process) {
   if (!reports_.on()) return;
+  const v1::Losses& losses = process.state.losses();
   v1::ReportedLosses report;
-  report.set_dropped(Saturate(losses.dropped));
-  report.set_events_dropped(Saturate(losses.events_dropped));
-  report.set_lost(Saturate(losses.lost));
-  report.set_rejected(process.state.losses().rejected());
-  report.set_cupti_dropped(Saturate(losses.cupti_dropped));
-  report.set_invalid_timestamps(Saturate(losses.invalid_timestamps));
-  report.set_clock_kind(losses.clock_kind);
+  report.set_dropped(losses.ring_dropped());
+  report.set_events_dropped(Saturate(process.state.events_dropped()));
+  report.set_lost(losses.ring_lost());
+  report.set_rejected(losses.rejected());
+  report.set_cupti_dropped(losses.cupti_dropped());
+  report.set_invalid_timestamps(losses.invalid_timestamps());
+  report.set_unstored_records(losses.unstored_records());
+  report.set_clock_kind(process.state.clock_kind());
   report.set_missing_calls(Saturate(process.state.missing_calls()));
   report.set_missing_since_ns(process.state.missing_since_ns());
   reports_.AddLosses(process.row.process_id, std::move(report));
@@ -390,6 +392,7 @@ absl::Status Job::OnReported(Process& process, const v1::ReportedLosses& report)
                                     .rejected = Unsigned(report.rejected()),
                                     .cupti_dropped = Unsigned(report.cupti_dropped()),
                                     .invalid_timestamps = Unsigned(report.invalid_timestamps()),
+                                    .unstored_records = Unsigned(report.unstored_records()),
                                     .clock_kind = report.clock_kind()});
   return absl::OkStatus();
 }

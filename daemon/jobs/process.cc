@@ -200,6 +200,8 @@ bool Process::OnLosses(const RingLosses& losses) {
   to.set_rejected(SaturatedSum(Saturate(losses.rejected), std::max<int64_t>(state.rejected(), 0)));
   to.set_cupti_dropped(Saturate(losses.cupti_dropped));
   to.set_invalid_timestamps(Saturate(losses.invalid_timestamps));
+  to.set_unstored_records(
+      SaturatedSum(Saturate(losses.unstored_records), state.unstored_records()));
   // Where among the events of this reading they are missing is not known.
   if (losses.events_dropped > state.events_dropped()) state.set_missing_events(true);
   state.set_events_dropped(losses.events_dropped);
@@ -298,6 +300,12 @@ void Process::SetLevel(uint8_t level) {
 void Process::CountRejected() {
   state.set_rejected(SaturatedSum(state.rejected(), 1));
   state.mutable_losses()->set_rejected(SaturatedSum(state.losses().rejected(), 1));
+}
+
+void Process::CountUnstored(int64_t records) {
+  state.set_unstored_records(SaturatedSum(state.unstored_records(), records));
+  v1::Losses& losses = *state.mutable_losses();
+  losses.set_unstored_records(SaturatedSum(losses.unstored_records(), records));
 }
 
 }  // namespace seqpoint::jobs

@@ -45,6 +45,7 @@ struct RingLosses {
   uint64_t rejected = 0;
   uint64_t cupti_dropped = 0;
   uint64_t invalid_timestamps = 0;
+  uint64_t unstored_records = 0;  // of a node
   uint32_t clock_kind = 0;
 };
 
@@ -160,6 +161,7 @@ struct Process {
   void SetName(uint32_t id, const std::string& text);
   void SetLevel(uint8_t level);
   void CountRejected();
+  void CountUnstored(int64_t records);  // of its traces
 
  private:
   // Where calls were missing while it was learned from, other ranks may show the numbers.

@@ -110,7 +110,7 @@ void AddJob(const v1::Job& job, Families& out) {
   const v1::Losses& losses = job.losses();
   out.Counter("seqpointd_job_lost_records_total", "Records of a live job that were lost",
               static_cast<double>(losses.ring_dropped() + losses.ring_lost() + losses.rejected() +
-                                  losses.cupti_dropped()),
+                                  losses.cupti_dropped() + losses.unstored_records()),
               labels);
   out.Gauge("seqpointd_job_rank_trouble",
             "1: ranks wait for a slow rank or for longer lengths, or the job stands still",

@@ -32,7 +32,7 @@ std::optional<ReadSoFar> Committer::Commit(ReadSoFar read) {
       batch_.cursors.push_back({.ring_id = node.node_id, .bytes = absl::StrCat(node.sequence)});
     }
   }
-  const absl::Status status = batch_.Empty() ? absl::OkStatus() : store_.Write(batch_);
+  const absl::Status status = batch_.Empty() ? absl::OkStatus() : Write();
   absl::MutexLock lock(&registry_.mutex());
   if (!status.ok()) {
     // Cursors and results belong together: the batch stays as it is.
@@ -51,6 +51,30 @@ std::optional<ReadSoFar> Committer::Commit(ReadSoFar read) {
   batch_ = {};
   if (outbox_ != nullptr) outbox_->OnStored();
   return std::exchange(batch_read_, {});
+}
+
+absl::Status Committer::Write() {
+  const bool has_traces = !batch_.trace_segments.empty();
+  absl::Status status = store_.Write(batch_);
+  if (!has_traces) return status;
+  if (!absl::IsResourceExhausted(status)) {
+    if (status.ok() && std::exchange(drops_traces_, false)) spdlog::info("traces are stored again");
+    return status;
+  }
+  if (!std::exchange(drops_traces_, true)) {
+    spdlog::error("{}; traces are dropped and counted", std::string(status.message()));
+  }
+  {
+    absl::MutexLock lock(&registry_.mutex());
+    for (const TraceSegmentRow& row : batch_.trace_segments) {
+      const auto job = registry_.loaded().find(row.job_id);
+      if (job == registry_.loaded().end()) continue;
+      job->second->OnUnstored(row.process_id,
+                              static_cast<int64_t>(row.records.size()) / kTraceRecordBytes);
+    }
+  }
+  batch_.trace_segments.clear();
+  return store_.Write(batch_);
 }
 
 // Watchers of every job see it.

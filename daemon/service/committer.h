@@ -4,8 +4,9 @@
 //   ingest thread:  if (auto stored = committer.Commit({connections.Cursors()})) release(*stored);
 //   any thread:     committer.AwaitStored(job_id);
 //
-// A batch that the store cannot take (disk full) is kept and tried again. No ring is read
-// meanwhile: rings fill, drop and count, and nothing that was there is lost.
+// Where the disk is full, traces are dropped and counted. A batch that the store cannot take
+// without them either is kept and tried again. No ring is read meanwhile: rings fill, drop and
+// count, and nothing else that was there is lost.
 //
 // Threading: Commit() and failed() belong to the ingest thread; the others say which lock they
 // need. Ownership: the batch on its way. Keeps pointers to the store, the registry and the clock.
@@ -84,6 +85,8 @@ class Committer {
   }
 
  private:
+  // Writes the batch, or what is left of it without traces where the disk is full.
+  absl::Status Write() ABSL_LOCKS_EXCLUDED(registry_.mutex());
   void SetError(std::string message) ABSL_EXCLUSIVE_LOCKS_REQUIRED(registry_.mutex());
 
   Store& store_;
@@ -102,6 +105,7 @@ class Committer {
   WriteBatch batch_;
   ReadSoFar batch_read_;
   bool failed_ = false;
+  bool drops_traces_ = false;  // the last batch that had any
 };
 
 }  // namespace seqpoint::service

@@ -30,6 +30,8 @@ class FileLock {
   }
   ~FileLock();
 
+  int fd() const { return fd_; }  // of the file, to read and write
+
  private:
   explicit FileLock(int fd) : fd_(fd) {}
   int fd_;

@@ -18,6 +18,7 @@ SqliteStore::Impl::Impl(FileLock lock, std::unique_ptr<Database> writer,
                         std::unique_ptr<Database> reader)
     : lock_(std::move(lock)),
       writer_(std::move(writer)),
+      reserve_(lock_.fd(), absl::StrCat(writer_->path(), "-wal")),
       reader_(std::move(reader)),
       zstd_(ZSTD_createCCtx()) {}
 
@@ -118,12 +119,37 @@ const std::string& SqliteStore::path() const { return impl_->writer_->path(); }
 absl::Status SqliteStore::Write(const WriteBatch& batch) {
   SEQPOINT_RETURN_IF_ERROR(CheckRows(batch));
   absl::MutexLock guard(&impl_->writer_mutex_);
-  return impl_->Transact([&]() -> absl::Status {
+  SEQPOINT_RETURN_IF_ERROR(impl_->RenewReserve(batch));
+  absl::Status status = impl_->Transact([&]() -> absl::Status {
     SEQPOINT_RETURN_IF_ERROR(impl_->PutJobRows(batch));
     SEQPOINT_RETURN_IF_ERROR(impl_->PutIterationRows(batch));
     SEQPOINT_RETURN_IF_ERROR(impl_->PutTraceRows(batch));
     return impl_->PutOutboxRows(batch);
   });
+  // The log may have grown to where the disk ends: merged, it begins again.
+  if (absl::IsResourceExhausted(status)) impl_->UseReserve();
+  return status;
+}
+
+void SqliteStore::Impl::UseReserve() {
+  reserve_.OnFull();
+  // The log must fit into its part of the reserve: 256 pages of 4 KiB. What fails here comes with
+  // the next write.
+  writer_->Exec("PRAGMA wal_checkpoint(PASSIVE); PRAGMA wal_autocheckpoint=256").IgnoreError();
+}
+
+absl::Status SqliteStore::Impl::RenewReserve(const WriteBatch& batch) {
+  const bool was_in_use = reserve_.in_use();
+  reserve_.Renew();
+  if (reserve_.in_use() && !was_in_use) UseReserve();
+  if (!reserve_.in_use() && was_in_use) {
+    SEQPOINT_RETURN_IF_ERROR(writer_->Exec("PRAGMA wal_autocheckpoint=4096"));
+  }
+  if (!reserve_.in_use() || batch.trace_segments.empty()) return absl::OkStatus();
+  return absl::ResourceExhaustedError(absl::StrCat(
+      "store ", writer_->path(), " takes no traces: its file system has less than ",
+      DiskReserve::kFileBytes >> 20,
+      " MiB, which iterations may need; free space on it, or lower the store's limit"));
 }
 
 absl::Status SqliteStore::BeginJob(int64_t job_id) {

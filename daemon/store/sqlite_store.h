@@ -23,6 +23,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "daemon/base/status_macros.h"
+#include "daemon/store/disk_reserve.h"
 #include "daemon/store/file_lock.h"
 #include "daemon/store/sqlite.h"
 #include "daemon/store/store.h"
@@ -111,6 +112,10 @@ class SqliteStore::Impl {
     return rows.empty() ? std::nullopt : std::optional<Row>(std::move(rows.front()));
   }
 
+  // Takes what is missing of the reserve. ResourceExhausted: it is in use, and the batch has
+  // traces.
+  void UseReserve() ABSL_EXCLUSIVE_LOCKS_REQUIRED(writer_mutex_);
+  absl::Status RenewReserve(const WriteBatch& batch) ABSL_EXCLUSIVE_LOCKS_REQUIRED(writer_mutex_);
   absl::Status PutJobRows(const WriteBatch& batch) ABSL_EXCLUSIVE_LOCKS_REQUIRED(writer_mutex_);
   absl::Status PutIterationRows(const WriteBatch& batch)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(writer_mutex_);
@@ -130,6 +135,7 @@ class SqliteStore::Impl {
   const FileLock lock_;
   absl::Mutex writer_mutex_;
   const std::unique_ptr<Database> writer_;
+  DiskReserve reserve_ ABSL_GUARDED_BY(writer_mutex_);
   absl::Mutex reader_mutex_;
   const std::unique_ptr<Database> reader_;
 

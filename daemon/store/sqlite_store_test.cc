@@ -13,12 +13,15 @@
 
 #include <filesystem>
 #include <fstream>
+#include <iostream>
 #include <map>
 #include <random>
 
+#include "absl/time/clock.h"
 #include "daemon/store/stored_rows_test.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/support/small_disk.h"
 #include "tests/support/temp_folder.h"
 
 namespace seqpoint {
@@ -123,6 +126,54 @@ TEST_F(SqliteStoreTest, AFileSizeLimitIsAFullDisk) {
   ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &limit), 0);
   ASSERT_TRUE(store->Write(batch).ok());
   EXPECT_EQ(store->ReadIterations(batch.jobs[0].job_id, 0, 0, 100'000)->size(), 50'000u);
+}
+
+TEST(FullDiskTest, TracesAreNotTakenAndIterationsAreUntilTheReserveIsUsedUp) {
+  const TempFolder folder;
+  const SmallDisk disk(folder.path(), /*mib=*/128);
+  if (!disk.error().empty()) {
+    std::cout << "skipped: " << disk.error() << "\n";
+    GTEST_SKIP() << disk.error();
+  }
+  std::unique_ptr<Store> store = *Store::Open((folder.path() / "store.db").string(), {});
+  const WriteBatch traces = FullJob(*store, "job", 6, 'd', 1000, 10);
+  ASSERT_TRUE(store->Write(traces).ok());
+  disk.Fill();
+  ASSERT_EQ(disk.available(), 0u);
+
+  // Traces stop early.
+  absl::Status status;
+  const WriteBatch more_traces = FullJob(*store, "more", 6, 'e', 1000, 100'000);
+  int taken = 0;
+  while (taken < 1000 && (status = store->Write(more_traces)).ok()) ++taken;
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << status;
+  // Then 100,000 iterations find room, a commit each hundred.
+  WriteBatch iterations;
+  int64_t number = 0;
+  const auto write_iterations = [&](int count) {
+    iterations.iterations.clear();
+    for (int i = 0; i < count; ++i) {
+      iterations.iterations.push_back({.job_id = traces.jobs[0].job_id, .number = 10'000 + number});
+      ++number;
+    }
+    return store->Write(iterations);
+  };
+  for (int commit = 0; commit < 1000; ++commit) {
+    status = write_iterations(100);
+    ASSERT_TRUE(status.ok()) << status << " after " << commit;
+  }
+  status = store->Write(more_traces);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("takes no traces"));
+  // It ends, too.
+  while (number < 10'000'000 && (status = write_iterations(2'000)).ok()) continue;
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << status;
+
+  disk.Free();
+  EXPECT_TRUE(store->Write(iterations).ok());
+  for (int i = 0; i < 100 && !(status = store->Write(more_traces)).ok(); ++i) {
+    absl::SleepFor(absl::Milliseconds(100));
+  }
+  EXPECT_TRUE(status.ok()) << status;
 }
 
 TEST_F(SqliteStoreTest, DamageIsNamedAndMovedAsideOnlyWhenAsked) {

@@ -19,7 +19,8 @@
 // it is one that waits for the lease (StoreOptions::standby). A lease ends when it is given up or
 // was not renewed for its length; who held it writes nothing any more, however long it was paused.
 //
-// Errors: ResourceExhausted (disk full: free space, then write again), DataLoss (the file is
+// Errors: ResourceExhausted (disk full: free space, then write again; a batch without traces may
+// still be taken), DataLoss (the file is
 // damaged), AlreadyExists (another daemon holds it), FailedPrecondition (a newer version wrote it),
 // PermissionDenied, Unavailable (I/O error, no connection: write again later). Every message names
 // the store and the way out.

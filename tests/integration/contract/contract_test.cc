@@ -110,6 +110,7 @@ const Exceptions& Neither() {
       {"Losses.redone_iterations", "no checkpoint is loaded"},
       {"Losses.rejected", "all bytes make sense"},
       {"Losses.uncounted_processes", "all are read to their end"},
+      {"Losses.unstored_records", "no disk is full"},
       {"MeasuredIteration.rank", "all processes are the first one of rank 0"},
       {"OfferedConfiguration.problem", "the chips offer the sets"},
       {"Process.incarnation", "all processes are the first one of rank 0"},
