@@ -1,3 +1,4 @@
+#include <signal.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -121,30 +122,36 @@ class Disturbed {
   std::thread watch_;
 };
 
-// Connections on which `said` was sent, and nothing after it.
+// Connections of another process, on which `said` was sent, and nothing after it.
 class IdleConnections {
  public:
   IdleConnections(const std::filesystem::path& path, const std::string& said) {
     sockaddr_un address = {.sun_family = AF_UNIX};
     std::strncpy(address.sun_path, path.c_str(), sizeof(address.sun_path) - 1);
-    for (int i = 0; i < kIdleConnections; ++i) {
-      const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-      if (fd < 0) break;
-      // The backlog may be full for a moment.
-      for (int attempt = 0; attempt < 100; ++attempt) {
-        if (connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0) break;
-        absl::SleepFor(absl::Milliseconds(10));
+    int ready[2];
+    if (pipe(ready) != 0) return;
+    child_ = fork();
+    // Nothing here but system calls: other threads of the parent hold locks.
+    if (child_ == 0) {
+      for (int i = 0; i < kIdleConnections; ++i) {
+        const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        if (connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof address) != 0) continue;
+        send(fd, said.data(), said.size(), MSG_NOSIGNAL);
       }
-      send(fd, said.data(), said.size(), MSG_NOSIGNAL);
-      fds_.push_back(fd);
+      close(ready[1]);
+      while (true) pause();
     }
+    close(ready[1]);
+    char byte;
+    (void)!read(ready[0], &byte, 1);  // until it has all of them
+    close(ready[0]);
   }
   ~IdleConnections() {
-    for (const int fd : fds_) close(fd);
+    if (child_ > 0) KillAndWait(&child_, SIGKILL);
   }
 
  private:
-  std::vector<int> fds_;
+  pid_t child_ = 0;
 };
 
 void CutNetwork(const HubPart& part, double seconds) {
@@ -213,12 +220,16 @@ void StayIdle(const HubPart& part, const std::string& name, const std::string& s
 }  // namespace
 
 void DisturbHub(const HubPart& part, double seconds) {
-  std::printf("\nnetwork cut for %.3g s\n", seconds);
-  CutNetwork(part, seconds);
-  std::printf("\nconnections half open for up to %.3g s\n", seconds);
-  HalfOpen(part, seconds);
-  std::printf("\nnodes that read 1,000 bytes/s for %.3g s\n", seconds);
-  ReadSlowly(part, seconds);
+  // Those that last long, each with a hub and nodes of its own.
+  std::printf(
+      "\nat once, for up to %.3g s: network cut, connections half open, nodes that read "
+      "1,000 bytes/s\n",
+      seconds);
+  std::vector<std::thread> cases;
+  for (const auto disturb : {CutNetwork, HalfOpen, ReadSlowly}) {
+    cases.emplace_back([&part, disturb, seconds] { disturb(part, seconds); });
+  }
+  for (std::thread& one : cases) one.join();
   std::printf("\nmessages that are too long\n");
   SendTooMuch(part);
   std::printf("\n%d silent connections\n", kIdleConnections);

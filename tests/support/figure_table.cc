@@ -27,6 +27,7 @@ std::string Quoted(const std::string& text) {
 }  // namespace
 
 void FigureTable::Add(Row row) {
+  const std::lock_guard lock(adding_);
   const char* verdict = !row.reached.has_value() ? "" : *row.reached ? "reached" : "MISSED";
   const std::string measured =
       row.measured.has_value() ? Number(*row.measured) + " " + row.unit : "not measured";
@@ -66,7 +67,10 @@ void FigureTable::Compare(const std::string& figure, double measured, const std:
 }
 
 void FigureTable::Leave(const std::string& figure, const std::string& why) {
-  ++left_;
+  {
+    const std::lock_guard lock(adding_);
+    ++left_;
+  }
   Add({figure, "", why, std::nullopt, std::nullopt});
 }
 

@@ -1,10 +1,11 @@
 // The figures of a benchmark, beside what was to be reached: a table on standard output, and with
 // --json a list of {figure, measured, unit, to_reach, reached}.
 //
-// Threading: one thread. Ownership: a value.
+// Threading: rows may be added by several threads at once; nothing else. Ownership: a value.
 #ifndef TESTS_SUPPORT_FIGURE_TABLE_H_
 #define TESTS_SUPPORT_FIGURE_TABLE_H_
 
+#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
@@ -38,6 +39,7 @@ class FigureTable {
   };
   void Add(Row row);
 
+  std::mutex adding_;
   std::vector<Row> rows_;
   int missed_ = 0, left_ = 0;
 };
