@@ -7,6 +7,7 @@ namespace seqpoint::ranks {
 
 void IterationJoin::SetRanks(std::set<int32_t> ranks) {
   ranks_ = std::move(ranks);
+  heard_number_ = -1;
   CloseFinished();
 }
 
@@ -44,13 +45,22 @@ void IterationJoin::Keep(RankIteration iteration) {
   reports.insert(at, std::move(iteration));
 }
 
-bool IterationJoin::Finished(int64_t number) const {
+bool IterationJoin::AllReported(int64_t number) {
+  auto awaited = number > heard_number_ ? ranks_.begin() : ranks_.lower_bound(heard_below_);
+  for (; awaited != ranks_.end(); ++awaited) {
+    const auto at = reported_.find(*awaited);
+    if (at == reported_.end() || at->second < number) break;
+  }
+  if (awaited == ranks_.end()) return true;
+  heard_number_ = number;
+  heard_below_ = *awaited;
+  return false;
+}
+
+bool IterationJoin::Finished(int64_t number) {
   if (number + kPatience <= newest_ || open_.size() > kMostOpen || collectives_ > kMostCollectives)
     return true;
-  return !ranks_.empty() && std::all_of(ranks_.begin(), ranks_.end(), [&](int32_t rank) {
-    const auto at = reported_.find(rank);
-    return at != reported_.end() && at->second >= number;
-  });
+  return !ranks_.empty() && AllReported(number);
 }
 
 void IterationJoin::CloseFinished() {
@@ -59,10 +69,7 @@ void IterationJoin::CloseFinished() {
     for (const RankIteration& report : reports) agreement_.Add(report);
     JoinedIteration joined = MatchCollectives(reports, sizes_, agreement_);
     joined.number = number;
-    joined.complete = std::all_of(ranks_.begin(), ranks_.end(), [&](int32_t rank) {
-      return std::any_of(joined.ranks.begin(), joined.ranks.end(),
-                         [&](const RankPart& part) { return part.rank == rank; });
-    });
+    joined.complete = std::ranges::includes(joined.ranks, ranks_, {}, &RankPart::rank);
     losses_.incomplete += !joined.complete;
     for (const RankPart& part : joined.ranks) {
       losses_.unmatched += part.unmatched;

@@ -66,13 +66,18 @@ class IterationJoin {
 
  private:
   void Keep(RankIteration iteration);
-  bool Finished(int64_t number) const;
+  // O(log ranks) for each call and each rank that has reported the iteration since the last call.
+  bool AllReported(int64_t number);
+  bool Finished(int64_t number);
   void CloseFinished();
 
   std::set<int32_t> ranks_;
   absl::flat_hash_map<uint64_t, int32_t> sizes_;
   RankAgreement agreement_;
-  std::map<int32_t, int64_t> reported_;                 // by rank, the number of its newest report
+  std::map<int32_t, int64_t> reported_;  // by rank, the number of its newest report
+  // Each rank of ranks_ that is below has reported this iteration or a later one.
+  int64_t heard_number_ = -1;
+  int32_t heard_below_ = 0;
   int64_t newest_ = -1;                                 // of all ranks
   int64_t next_ = 0;                                    // iterations below it are joined
   std::map<int64_t, std::vector<RankIteration>> open_;  // by number; the reports by rank

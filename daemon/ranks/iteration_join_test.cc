@@ -44,6 +44,29 @@ TEST(IterationJoin, WaitsForEachRank) {
   EXPECT_EQ(joined[0].ranks.size(), 2U);
 }
 
+TEST(IterationJoin, ReportsMayComeInAnyOrderOfRanks) {
+  for (const std::vector<int32_t>& order :
+       std::vector<std::vector<int32_t>>{{0, 1, 2, 3}, {3, 2, 1, 0}, {2, 0, 3, 1}, {1, 3, 0, 2}}) {
+    IterationJoin join;
+    join.SetRanks({0, 1, 2, 3});
+    // Two ranks are ahead before the oldest iteration is reported.
+    join.Add(Report(5, order[0]));
+    join.Add(Report(5, order[1]));
+    join.Add(Report(2, order[2]));
+    EXPECT_TRUE(join.Take().empty());
+    join.Add(Report(3, order[3]));
+    EXPECT_EQ(Numbers(join.Take()), std::vector<int64_t>{2});
+    join.Add(Report(4, order[2]));
+    EXPECT_EQ(Numbers(join.Take()), std::vector<int64_t>{3});
+    join.Add(Report(5, order[3]));
+    EXPECT_EQ(Numbers(join.Take()), std::vector<int64_t>{4});
+    join.Add(Report(5, order[2]));
+    const auto joined = join.Take();
+    ASSERT_EQ(Numbers(joined), std::vector<int64_t>{5});
+    EXPECT_TRUE(joined[0].complete);
+  }
+}
+
 TEST(IterationJoin, ARankThatIsPastAnIterationDoesNotHoldItUp) {
   IterationJoin join;
   join.SetRanks({0, 1});
