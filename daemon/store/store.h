@@ -20,10 +20,9 @@
 // was not renewed for its length; who held it writes nothing any more, however long it was paused.
 //
 // Errors: ResourceExhausted (disk full: free space, then write again; a batch without traces may
-// still be taken), DataLoss (the file is
-// damaged), AlreadyExists (another daemon holds it), FailedPrecondition (a newer version wrote it),
-// PermissionDenied, Unavailable (I/O error, no connection: write again later). Every message names
-// the store and the way out.
+// still be taken), DataLoss (the file is damaged), AlreadyExists (another daemon holds it),
+// FailedPrecondition (a newer version wrote it), PermissionDenied, Unavailable (I/O error, no
+// connection: write again later). Every message names the store and the way out.
 #ifndef DAEMON_STORE_STORE_H_
 #define DAEMON_STORE_STORE_H_
 
