@@ -35,6 +35,9 @@ constexpr absl::Duration kLongestPause = absl::Seconds(60);
 // gRPC makes no connection while nobody waits in it: an attempt lasts so long.
 constexpr std::chrono::seconds kConnect(1);
 constexpr absl::Duration kSlice = absl::Milliseconds(250);  // how soon it notices its end
+// A hub answers the hello from its store: within milliseconds, or never. gRPC's pings do not show
+// that it does not.
+constexpr absl::Duration kHelloPatience = absl::Seconds(10);
 constexpr int kBatchesAtOnce = 16;
 constexpr size_t kMostRequests = 64;  // for traces; a hub has one under way
 
@@ -56,6 +59,13 @@ class HubStream {
 
  private:
   absl::StatusOr<v1::NodeMessage> Hello();
+  // Says hello, and waits for the hub's.
+  absl::StatusOr<v1::HubHello> Greet();
+  absl::Status EndEarly(absl::Status why) {
+    context_.TryCancel();
+    (void)stream_->Finish();
+    return why;
+  }
   void Read();
   void AnswerRequests();  // for traces, until the stream is broken
   bool Write(const v1::NodeMessage& message) ABSL_LOCKS_EXCLUDED(writing_) {
@@ -76,6 +86,7 @@ class HubStream {
   absl::Mutex mutex_;
   ChangeSignal changed_;
   std::deque<v1::TraceRequest> requests_ ABSL_GUARDED_BY(mutex_);
+  bool greeted_ ABSL_GUARDED_BY(mutex_) = false;  // the hub answered the hello, or broke
   bool broken_ ABSL_GUARDED_BY(mutex_) = false;
   int64_t waiting_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
   std::deque<std::pair<int64_t, int64_t>> waiting_ ABSL_GUARDED_BY(mutex_);  // number, bytes
@@ -156,27 +167,55 @@ bool HubStream::AwaitWindow(int64_t bytes, const std::atomic<bool>& stop) {
   return !stop && !broken_;
 }
 
-template <typename OnHello>
-absl::Status HubStream::Run(const std::atomic<bool>& stop, const OnHello& on_hello) {
+absl::StatusOr<v1::HubHello> HubStream::Greet() {
   SEQPOINT_ASSIGN_OR_RETURN(const v1::NodeMessage hello, Hello());
   stream_ = stub_->Connect(&context_);
+  bool late = false;
+  std::thread patience([this, &late] {
+    absl::MutexLock lock(&mutex_);
+    late = !changed_.Await(mutex_, kHelloPatience, [this] {
+      mutex_.AssertReaderHeld();
+      return greeted_;
+    });
+    if (late) context_.TryCancel();
+  });
   v1::HubMessage reply;
-  if (!stream_->Write(hello) || !stream_->Read(&reply)) {
+  const bool came = stream_->Write(hello) && stream_->Read(&reply);
+  {
+    absl::MutexLock lock(&mutex_);
+    greeted_ = true;
+    changed_.NotifyAll();
+  }
+  patience.join();
+  if (late) {
+    return EndEarly(absl::DeadlineExceededError(
+        absl::StrCat("it did not answer this node's hello within ",
+                     absl::FormatDuration(kHelloPatience), "; see its log")));
+  }
+  if (!came) {
     const grpc::Status status = stream_->Finish();  // what the hub says
     return status.ok() ? absl::UnavailableError("the hub ended the stream") : ErrorOf(status);
   }
-  if (!reply.has_hello()) {
-    context_.TryCancel();
-    (void)stream_->Finish();
-    return absl::UnavailableError("the hub did not say hello");
+  if (!reply.has_hello()) return EndEarly(absl::UnavailableError("the hub did not say hello"));
+  const int64_t last = hello.hello().last_sequence(), next = reply.hello().next_sequence();
+  if (next > last + 1) {
+    return EndEarly(absl::FailedPreconditionError(
+        absl::StrCat("it asks for batch ", next, ", and this node's newest one is ", last,
+                     ": it has batches that are not in this node's store")));
   }
-  window_bytes_ = reply.hello().window_bytes();
-  outbox_.Acknowledge(std::min(reply.hello().acknowledged(), outbox_.last_sequence()));
-  on_hello(reply.hello());
+  return reply.hello();
+}
+
+template <typename OnHello>
+absl::Status HubStream::Run(const std::atomic<bool>& stop, const OnHello& on_hello) {
+  SEQPOINT_ASSIGN_OR_RETURN(const v1::HubHello hub, Greet());
+  window_bytes_ = hub.window_bytes();
+  outbox_.Acknowledge(std::min(hub.acknowledged(), outbox_.last_sequence()));
+  on_hello(hub);
   std::thread reader([this] { Read(); });
   std::thread answerer([this] { AnswerRequests(); });
   absl::Status status;
-  int64_t sent = reply.hello().next_sequence() - 1;
+  int64_t sent = hub.next_sequence() - 1;
   while (status.ok() && AwaitWindow(0, stop)) {
     outbox_.plans().Heard(Clock::System().MonotonicNs());
     if (!outbox_.AwaitBatches(sent, kSlice)) continue;
