@@ -74,6 +74,7 @@ std::string CountersNotes(const v1::GetCountersReply& reply) {
 std::string LaunchesText(const v1::Kernel& kernel) {
   const std::string low = FormatLaunches(kernel.launches_low());
   const std::string high = FormatLaunches(kernel.launches_high());
+  if (std::isinf(kernel.launches_high())) return absl::StrCat(low, " or more");
   const std::string value = FormatLaunches(kernel.launches());
   return kernel.launches_high() <= 0 || low == high
              ? value
@@ -183,7 +184,7 @@ std::string KernelsText(const v1::GetKernelsReply& reply, const v1::Job& job, in
   }
   return absl::StrCat(PartLine(reply.part()), table.ToString(width), more, "\n",
                       FormatCount(reply.measured_iterations(), "iteration"), " traced\n", rare,
-                      Note(EndedBeforeText(job)), Note(job.rule().message()),
+                      Note(reply.message()), Note(EndedBeforeText(job)), Note(job.rule().message()),
                       LossesLine(reply.losses()));
 }
 

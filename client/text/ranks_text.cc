@@ -69,8 +69,10 @@ std::string EpisodeText(int32_t rank, const v1::SlowEpisode& episode) {
                            : episode.message(),
       ". ");
   absl::StrAppend(&text, "Cost: ",
-                  episode.has_cost()
-                      ? absl::StrCat(WithInterval(episode.cost()), " of the job's time")
+                  episode.has_cost()               ? absl::StrCat(WithInterval(episode.cost()),
+                                                    episode.has_last_iteration()
+                                                                      ? " of the time of these iterations"
+                                                                      : " of the job's time since then")
                   : episode.cost_message().empty() ? "not known"
                                                    : episode.cost_message(),
                   ". Reason: ");

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 
 namespace seqpoint::jobs {
 void SetEstimate(const Estimate& from, v1::Estimate* to) {
@@ -68,6 +69,44 @@ Projection WithDoubts(const SnapshotData& job, Projection projection) {
     if (!job.uncounted.empty()) projection.so_far.reset();
   }
   return projection;
+}
+
+Projection WithSlowRanks(const SnapshotData& job, uint32_t set, Projection projection,
+                         StatisticKind kind, KernelTimes times) {
+  if (job.slow.empty()) return projection;
+  const auto ranks = static_cast<double>(job.ranks.size());
+  const auto found = job.measured_of_ranks.find(set);
+  const std::map<int32_t, std::vector<int64_t>> none;
+  const auto& measured = found == job.measured_of_ranks.end() ? none : found->second;
+  const int32_t count = job.MeasurementsOf(set);
+  const auto past = static_cast<int64_t>(static_cast<double>(projection.iterations_so_far) / ranks);
+  const auto total = static_cast<int64_t>(static_cast<double>(projection.iterations_total) / ranks);
+  for (const SlowSpan& slow : job.slow) {
+    const SlowSpan span = times == KernelTimes::kCollectives ? OfCollectives(slow) : slow;
+    if (kind == StatisticKind::kAmount ? !span.more_work : span.most <= 1) continue;
+    const auto apply = [&](Estimate& estimate, int64_t begin, int64_t end) {
+      const SlowShares shares =
+          SharesOf(span, measured, count, job.ranks.size(), begin, job.another ? -1 : end);
+      estimate = WithSpan(estimate, span, shares, times == KernelTimes::kKernels);
+    };
+    if (projection.total) apply(*projection.total, 0, total);
+    if (projection.so_far) apply(*projection.so_far, 0, past);
+    if (projection.total && past < total) apply(projection.remaining, past, total);
+    if (projection.per_1000) apply(*projection.per_1000, 0, total > 0 ? total : past);
+    absl::StrAppend(&projection.basis, "; ", SpanInWords(slow, measured, count));
+  }
+  return projection;
+}
+
+std::string SlowRanksInWords(const SnapshotData& job, uint32_t set) {
+  const auto found = job.measured_of_ranks.find(set);
+  const std::map<int32_t, std::vector<int64_t>> none;
+  const auto& measured = found == job.measured_of_ranks.end() ? none : found->second;
+  std::vector<std::string> words;
+  for (const SlowSpan& span : job.slow) {
+    words.push_back(SpanInWords(span, measured, job.MeasurementsOf(set)));
+  }
+  return absl::StrJoin(words, "; ");
 }
 
 v1::Projection ProjectionOf(const SnapshotData& job, const Projection& known,

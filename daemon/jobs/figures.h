@@ -4,6 +4,7 @@
 #ifndef DAEMON_JOBS_FIGURES_H_
 #define DAEMON_JOBS_FIGURES_H_
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 
@@ -29,6 +30,15 @@ void SetFit(const KeyFit& fit, v1::Rule* rule);
 Projection ProjectTime(const SnapshotData& job, double confidence);
 // Without what is doubtful: the run may have had more iterations, or fewer.
 Projection WithDoubts(const SnapshotData& job, Projection projection);
+// Whose time a statistic is: the rank's factor holds for its kernels where its clocks are slower;
+// collectives are longer on those that wait for it.
+enum class KernelTimes : uint8_t { kNone, kKernels, kCollectives };
+// Of a measured statistic of `set`, where the measurements do not represent the part of the run in
+// which a rank was slow: the interval holds what that part may be, and the basis says it.
+Projection WithSlowRanks(const SnapshotData& job, uint32_t set, Projection projection,
+                         StatisticKind kind, KernelTimes times = KernelTimes::kNone);
+// A sentence for each slow rank that this concerns; empty: none.
+std::string SlowRanksInWords(const SnapshotData& job, uint32_t set);
 // With the doubts, and what the figure rests on.
 v1::Projection ProjectionOf(const SnapshotData& job, const Projection& known,
                             std::string_view metric, std::string_view unit);

@@ -552,6 +552,8 @@ void Job::OnFinished(Process& process, const FinishedIteration& iteration) {
   measured.set_first(numbered.key.first);
   measured.set_second(numbered.key.second);
   measured.set_sample(sample);
+  measured.set_rank(process.row.rank);
+  measured.set_number(numbered.number);
   for (const MeasurementState& measurement :
        OnMeasuredIteration(iteration.number(), measured, *process.state.mutable_measurements())) {
     UseMeasurement(measured, measurement.set(), measurement.values());

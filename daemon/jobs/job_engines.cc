@@ -117,7 +117,9 @@ void JobEngines::AddMeasurement(uint32_t set, const MeasuredIterationState& iter
                                 absl::Span<const double> values) {
   const absl::Status added = work().current().AddMeasurement(
       set, iteration.sample(), {iteration.first(), iteration.second()}, values);
-  if (added.ok()) ++measurements_[set];
+  if (!added.ok()) return;
+  ++measurements_[set];
+  measured_of_ranks_[set][iteration.rank()].push_back(iteration.number());
 }
 
 void JobEngines::StoreWhole() {
@@ -160,6 +162,14 @@ void JobEngines::Store(int64_t job_id, int32_t version, bool changed, std::vecto
 
 void JobEngines::Save(EnginesState* to) const {
   for (const auto& [set, count] : measurements_) (*to->mutable_measurements())[set] = count;
+  for (const auto& [set, ranks] : measured_of_ranks_) {
+    for (const auto& [rank, numbers] : ranks) {
+      MeasuredOfRankState& measured = *to->add_measured();
+      measured.set_set(set);
+      measured.set_rank(rank);
+      measured.mutable_numbers()->Add(numbers.begin(), numbers.end());
+    }
+  }
   if (!work_) return;
   *to->mutable_steps() = builder_.Save();
   to->set_next_sample(next_sample_);
@@ -167,6 +177,10 @@ void JobEngines::Save(EnginesState* to) const {
 
 absl::Status JobEngines::Load(const std::vector<StateRow>& rows, const EnginesState& state) {
   measurements_.insert(state.measurements().begin(), state.measurements().end());
+  for (const MeasuredOfRankState& measured : state.measured()) {
+    measured_of_ranks_[measured.set()][measured.rank()].assign(measured.numbers().begin(),
+                                                               measured.numbers().end());
+  }
   SEQPOINT_RETURN_IF_ERROR(steps_.Load(rows));
   if (!state.has_steps()) return absl::OkStatus();
   builder_.Load(state.steps());

@@ -21,6 +21,7 @@
 #include "daemon/jobs/process.h"
 #include "daemon/jobs/rank_table.h"
 #include "daemon/jobs/run_engine.h"
+#include "daemon/jobs/slow_ranks.h"
 #include "daemon/jobs/state.pb.h"
 #include "daemon/jobs/step_builder.h"
 #include "daemon/store/part_log.h"
@@ -59,6 +60,7 @@ class JobEngines {
                       absl::Span<const double> values);
   // Usable ones, by statistic set.
   const absl::flat_hash_map<uint32_t, int32_t>& measurements() const { return measurements_; }
+  const MeasuredOfRanks& measured_of_ranks() const { return measured_of_ranks_; }
   void SetMeasurements(uint32_t set, int32_t count) { measurements_[set] = count; }
 
   // Store() writes them as a whole, not what was added.
@@ -93,6 +95,7 @@ class JobEngines {
   StepBuilder builder_;
   uint64_t next_sample_ = 0;
   absl::flat_hash_map<uint32_t, int32_t> measurements_;
+  MeasuredOfRanks measured_of_ranks_;
 };
 
 }  // namespace seqpoint::jobs

@@ -379,6 +379,39 @@ TEST(Job, TheLastIterationsOfTheRanksAreStored) {
   EXPECT_EQ(later.iterations(), at_end.iterations());
 }
 
+// Without windows of all ranks nothing tells by how much the kernels of the slow one are slower.
+TEST(Job, MeasurementsFromBeforeARankBecameSlowAreNoFigureOfTheWholeRun) {
+  Job job(Row(), {});
+  FakeStore store;
+  Ranks ranks(4);
+  ranks.Join(job);
+  for (int rank = 0; rank < 4; ++rank) {
+    ranks.process(static_cast<size_t>(rank)).SayCommunicator(rank, 4);
+    ranks.process(static_cast<size_t>(rank)).timed = true;
+  }
+  for (int i = 0; i < 1200; ++i) {
+    for (size_t rank = 0; rank < 4; ++rank) {
+      // No two are quite alike.
+      ranks.process(rank).waits_ns = (i * 7919 + static_cast<int64_t>(rank) * 104729) % 5000 +
+                                     (i >= 500 && rank != 2 ? 1'000'000 : 0);
+    }
+    ranks.Step();
+  }
+  ranks.End(job);
+  store.Take(job);
+  const v1::GetRanksReply verdicts = job.DescribeRanks();
+  ASSERT_EQ(verdicts.ranks(2).course(), v1::RANK_COURSE_SLOW) << verdicts.DebugString();
+  const auto kernels = GetKernels(job, {});
+  ASSERT_TRUE(kernels.ok()) << kernels.status();
+  EXPECT_THAT(kernels->message(),
+              testing::ContainsRegex("rank 2 became slower at iteration [0-9]+; [0-9]+ of its "
+                                     "[0-9]+ measurements are of iterations before it"));
+  EXPECT_TRUE(std::isinf(kernels->kernels(0).duration_ns().high()));
+  const auto later = GetKernels(*store.Restart(ranks.Rows()), {});
+  ASSERT_TRUE(later.ok()) << later.status();
+  EXPECT_EQ(later->message(), kernels->message());
+}
+
 TEST(Job, OfRanksThatDidNotEndWellTheFirstIsNamed) {
   constexpr int64_t kMs = 1'000'000;
   const auto words = [](const EndSeen& first, const EndSeen& second, bool stopped = false) {

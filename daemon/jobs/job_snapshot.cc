@@ -97,6 +97,8 @@ SnapshotData Job::CollectData() const {
   if (engines_.split()) {
     data.work = engines_.work().Copy();
     data.late = engines_.builder().late();
+    data.measured_of_ranks = engines_.measured_of_ranks();
+    if (NoRanksKnown().empty()) data.slow = diagnosis_.Spans(observation_.verdicts());
   }
   if (rule_) data.rule = DescribeRule();
   const EngineTotals totals = engines_.steps().Totals();

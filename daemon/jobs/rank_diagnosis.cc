@@ -194,6 +194,14 @@ bool RankDiagnosis::Update(const ranks::Verdicts& verdicts) {
     }
     reason.set_reason(static_cast<v1::SlowReason>(verdict.reason));
     reason.set_message(verdict.text);
+    if (verdict.reason == ranks::Reason::kClocks || verdict.reason == ranks::Reason::kKernels) {
+      Estimate factor = verdict.factor;
+      const double beyond = factor.value > 0 ? factor.high / factor.value : 1;
+      for (const ranks::SlowKernel& kernel : verdict.kernels) {
+        factor.high = std::max(factor.high, kernel.factor * beyond);
+      }
+      SetEstimate(factor, reason.mutable_factor());
+    }
     if (!SaysHowMuch(verdict.reason) || verdict.first_times) continue;
     const Estimate excess = ExcessShare(during, rank.rank, verdict);
     SetDifference(excess, reason.mutable_excess());
@@ -246,6 +254,34 @@ void RankDiagnosis::SetReasons(const ranks::Verdicts& verdicts, bool host_times,
       }
     }
   }
+}
+
+std::vector<SlowSpan> RankDiagnosis::Spans(const ranks::Verdicts& verdicts) const {
+  std::vector<SlowSpan> spans;
+  for (const ranks::RankVerdict& rank : verdicts.ranks) {
+    for (const ranks::Episode& episode : rank.episodes) {
+      const auto it = reasons_.find({rank.rank, episode.first});
+      const v1::SlowReason why =
+          it == reasons_.end() ? v1::SLOW_REASON_UNSPECIFIED : it->second.reason();
+      SlowSpan& span = spans.emplace_back();
+      span.rank = rank.rank;
+      span.first = episode.first;
+      if (episode.last >= 0) span.end = episode.last + 1;
+      span.maybe_before = episode.maybe_before;
+      span.alone = rank.own_baseline;
+      const bool known = why != v1::SLOW_REASON_UNSPECIFIED && why != v1::SLOW_REASON_MORE_WORK;
+      span.more_work = !known;
+      if (!known) continue;
+      const bool kernels = why == v1::SLOW_REASON_CLOCKS || why == v1::SLOW_REASON_KERNELS;
+      if (!kernels) {
+        span.most = 1;
+      } else if (it->second.has_factor()) {  // an earlier version stored none
+        span.most = std::max(1.0, it->second.factor().high());
+        span.all = why == v1::SLOW_REASON_CLOCKS ? std::max(1.0, it->second.factor().value()) : 1;
+      }
+    }
+  }
+  return spans;
 }
 
 RankDiagnosisState RankDiagnosis::Save() const {

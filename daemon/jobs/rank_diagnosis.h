@@ -18,6 +18,7 @@
 #include <utility>
 
 #include "daemon/jobs/coordinated_windows.h"
+#include "daemon/jobs/slow_ranks.h"
 #include "daemon/jobs/state.pb.h"
 #include "daemon/ranks/verdict.h"
 #include "seqpoint/v1/ranks.pb.h"
@@ -56,6 +57,9 @@ class RankDiagnosis {
   int64_t wanted() const { return windows_.wanted(); }
   // `host_times`: no GPU does the work.
   void SetReasons(const ranks::Verdicts& verdicts, bool host_times, v1::GetRanksReply* reply) const;
+
+  // The episodes, with what they do to the times of kernels.
+  std::vector<SlowSpan> Spans(const ranks::Verdicts& verdicts) const;
 
   RankDiagnosisState Save() const;
   void Load(const RankDiagnosisState& from);

@@ -142,7 +142,8 @@ std::string SlowInWords(const v1::RankSummary& rank) {
                     " longer than expected");
   }
   if (episode.has_cost()) {
-    absl::StrAppend(&text, ", which costs ", Percent(episode.cost()), " of the job's time");
+    absl::StrAppend(&text, ", which costs ", Percent(episode.cost()),
+                    " of the job's time since then");
   }
   if (episode.reason() != v1::SLOW_REASON_UNSPECIFIED) {
     absl::StrAppend(&text, "; ", episode.reason_message());

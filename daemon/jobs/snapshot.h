@@ -25,6 +25,7 @@
 #include "daemon/jobs/metric_choice.h"
 #include "daemon/jobs/roofline.h"
 #include "daemon/jobs/run_engine.h"
+#include "daemon/jobs/slow_ranks.h"
 #include "daemon/jobs/state.pb.h"
 #include "daemon/seqpoint/engine.h"
 #include "seqpoint/v1/profiler.pb.h"
@@ -73,7 +74,9 @@ struct SnapshotData {
   SampledState sampled;                             // of all ranks
   PlanOptions plan;
   absl::flat_hash_map<uint32_t, int32_t> measurements;  // usable ones, by statistic set
-  std::vector<std::string> kernels;                     // as Job keeps them
+  MeasuredOfRanks measured_of_ranks;
+  std::vector<SlowSpan> slow;        // ranks, where several work
+  std::vector<std::string> kernels;  // as Job keeps them
   RooflineMeasurements roofline;
   std::string no_roofline;                     // why no kernel was measured by itself
   std::vector<std::string> roofline_failures;  // of processes

@@ -100,6 +100,8 @@ absl::StatusOr<v1::GetCountersReply> GetCounters(const jobs::Snapshot& snapshot,
         counter_of(metric).set_message(missing);
         continue;
       }
+      *projection =
+          jobs::WithSlowRanks(job, config.config_id, *std::move(projection), KindOf(metric));
       projected[metric.name] = in_usual_time[metric.name] = *projection;
       if (counters::CountsElapsedTime(metric.name) && usual_time.per_1000 && range_time &&
           range_time->value > 0 && projection->per_1000) {

@@ -5,6 +5,8 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
 #include "daemon/base/status_macros.h"
@@ -17,6 +19,11 @@ namespace {
 
 constexpr int kMostProjectedKernels = 256;  // each takes a millisecond or two
 constexpr int kSpareKernels = 16;
+
+bool IsCollective(const jobs::SnapshotData& job, int kernel) {
+  return kernel < static_cast<int>(job.kernels.size()) &&
+         absl::StrContains(absl::AsciiStrToLower(job.kernels[kernel]), "nccl");
+}
 
 }  // namespace
 
@@ -45,6 +52,10 @@ absl::StatusOr<v1::GetKernelsReply> GetKernels(const jobs::Snapshot& snapshot,
   double total_ns = 0;
   std::vector<v1::Kernel> kernels;
   const auto project = [&](absl::Span<const int> indices, const std::string& name) -> absl::Status {
+    const jobs::KernelTimes times =
+        std::any_of(indices.begin(), indices.end(), [&](int i) { return IsCollective(job, i); })
+            ? jobs::KernelTimes::kCollectives
+            : jobs::KernelTimes::kKernels;
     SEQPOINT_ASSIGN_OR_RETURN(
         Projection time,
         engine.ProjectStatistics(jobs::kKernelTimeSet, indices, request.confidence()));
@@ -52,8 +63,11 @@ absl::StatusOr<v1::GetKernelsReply> GetKernels(const jobs::Snapshot& snapshot,
         Projection launches,
         engine.ProjectStatistics(jobs::kKernelLaunchSet, indices, request.confidence(),
                                  StatisticKind::kAmount));
-    time = jobs::WithDoubts(job, std::move(time));
-    launches = jobs::WithDoubts(job, std::move(launches));
+    time = jobs::WithDoubts(job, jobs::WithSlowRanks(job, jobs::kKernelTimeSet, std::move(time),
+                                                     StatisticKind::kTimeLike, times));
+    launches =
+        jobs::WithDoubts(job, jobs::WithSlowRanks(job, jobs::kKernelLaunchSet, std::move(launches),
+                                                  StatisticKind::kAmount));
     if (!time.total && (job.another || !time.so_far)) return NoAnswer(job, job.overcounted);
     const Estimate& duration = time.total ? *time.total : *time.so_far;
     v1::Kernel& kernel = kernels.emplace_back();
@@ -92,6 +106,7 @@ absl::StatusOr<v1::GetKernelsReply> GetKernels(const jobs::Snapshot& snapshot,
       static_cast<int32_t>(job.kernels.size() > kMaxValues ? job.kernels.size() : measured.size()));
   reply.set_measured_iterations(job.MeasurementsOf(jobs::kKernelTimeSet));
   reply.set_confidence(request.confidence());
+  reply.set_message(jobs::SlowRanksInWords(job, jobs::kKernelTimeSet));
   *reply.mutable_losses() = job.losses;
   return reply;
 }

@@ -48,6 +48,8 @@ absl::StatusOr<v1::ProjectReply> Project(const jobs::Snapshot& snapshot,
         missing = projection.status();
         continue;
       }
+      *projection = jobs::WithSlowRanks(job, config.config_id, *std::move(projection),
+                                        KindOf(config.metrics[i]));
       *reply.mutable_projection() =
           jobs::ProjectionOf(job, *projection, metric, config.metrics[i].unit);
       *reply.mutable_projection()->mutable_basis() += jobs::RanksInWords(job, "; the sum over ");
@@ -63,7 +65,10 @@ absl::StatusOr<v1::ProjectReply> Project(const jobs::Snapshot& snapshot,
       for (size_t i = 0; i < config.metrics.size(); ++i) {
         absl::StatusOr<Projection> projection = snapshot.work().ProjectStatistic(
             config.config_id, static_cast<int>(i), request.confidence(), KindOf(config.metrics[i]));
-        if (projection.ok()) parts.emplace(config.metrics[i].name, *std::move(projection));
+        if (!projection.ok()) continue;
+        parts.emplace(config.metrics[i].name,
+                      jobs::WithSlowRanks(job, config.config_id, *std::move(projection),
+                                          KindOf(config.metrics[i])));
       }
     }
     const std::optional<Projection> sum = SumOf(ratio.numerator, parts);

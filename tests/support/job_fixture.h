@@ -250,7 +250,8 @@ class FakeProcess {
   // Iterate() sums gradients up over the ranks of SayCommunicator(); this is the number of the next
   // such collective.
   std::optional<uint32_t> next_reduction;
-  bool timed = false;  // with the GPU's times of the collectives
+  bool timed = false;    // with the GPU's times of the collectives
+  int64_t waits_ns = 0;  // in each of them, for other ranks
 
  private:
   // The library records it from the start on, and says 0 of the iteration until it has a rule.
@@ -274,7 +275,7 @@ class FakeProcess {
                            .kind = 1,
                            .iteration = iteration,
                            .gpu_start_ns = start_ns,
-                           .gpu_end_ns = start_ns + 10'000,
+                           .gpu_end_ns = start_ns + 10'000 + static_cast<uint64_t>(waits_ns),
                            .sequence = *next_reduction};
       job_->OnCollectives(id_, record);
     }
