@@ -190,11 +190,50 @@ rpc::TlsPem PeerFiles(const Settings& settings) {
           .authorities = settings.uplink.files.authorities};
 }
 
+absl::Status CheckListen(const rpc::ServerOptions& server) {
+  const rpc::AccessOptions& access = server.access;
+  if (server.tcp_address.empty()) {
+    const std::pair<const char*, const std::string*> of_listen[] = {
+        {"--tokens", &access.token_file},
+        {"--node-names", &access.node_names},
+        {"--read-names", &access.read_names},
+        {"--control-names", &access.control_names}};
+    for (const auto& [option, value] : of_listen) {
+      if (value->empty()) continue;
+      return absl::InvalidArgumentError(absl::StrCat(
+          option, " is for clients on the network; add --listen HOST:PORT, or leave it out"));
+    }
+    return absl::OkStatus();
+  }
+  if (server.tls_certificate_file.empty() || server.tls_key_file.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--listen ", server.tcp_address,
+                     " needs --tls-certificate and --tls-key, or leave it out: the socket in --dir "
+                     "needs none"));
+  }
+  if (server.tls_client_ca_file.empty() && access.token_file.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--listen ", server.tcp_address,
+                     " would serve everybody who reaches it; add --tls-client-ca or --tokens"));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status CheckTogether(const Settings& settings) {
   if (settings.daemon.takes_nodes && !settings.uplink.addresses.empty()) {
     return absl::InvalidArgumentError(
         "a hub tells no other hub; leave out --hub or --accept-nodes");
   }
+  if (settings.daemon.takes_nodes && settings.private_daemon) {
+    return absl::InvalidArgumentError(
+        "a hub does not end when it is idle; leave out --private or --accept-nodes");
+  }
+  for (absl::string_view address : absl::StrSplit(settings.uplink.addresses, ',')) {
+    if (absl::StripAsciiWhitespace(address) != "unix:") continue;
+    return absl::InvalidArgumentError(
+        "--hub \"unix:\" has no path; say unix:PATH, the hub's api.sock");
+  }
+  if (absl::Status status = CheckListen(settings.server); !status.ok()) return status;
   if (settings.peer_address.empty()) return absl::OkStatus();
   if (!settings.daemon.takes_nodes || !absl::StartsWith(settings.daemon.store_path, "postgres")) {
     return absl::InvalidArgumentError(absl::StrCat(

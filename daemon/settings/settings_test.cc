@@ -115,6 +115,17 @@ TEST_F(SettingsTest, UsersAreNamesOrNumbersAndThereAreSuch) {
               HasSubstr("\"no-such-user\" is no user of this machine"));
 }
 
+TEST_F(SettingsTest, OptionsThatDoNotGoTogetherAreRefusedBeforeTheStart) {
+  EXPECT_THAT(Error({"--check-config", "--listen=a:1"}), HasSubstr("needs --tls-certificate"));
+  EXPECT_THAT(Error({"--listen=a:1", "--tls-certificate=c", "--tls-key=k"}),
+              HasSubstr("add --tls-client-ca or --tokens"));
+  EXPECT_TRUE(Load({"--listen=a:1", "--tls-certificate=c", "--tls-key=k", "--tokens=t"}).ok());
+  EXPECT_THAT(Error({"--tokens=t"}), HasSubstr("--tokens is for clients on the network"));
+  EXPECT_THAT(Error({"--node-names=n"}), HasSubstr("--node-names is for clients on the network"));
+  EXPECT_THAT(Error({"--hub=unix:/a, unix:"}), HasSubstr("has no path"));
+  EXPECT_THAT(Error({"--accept-nodes", "--private"}), HasSubstr("leave out --private"));
+}
+
 TEST_F(SettingsTest, HubsThatShareAStoreNeedOneThatCanBeSharedAndWhatTheyShowEachOther) {
   EXPECT_THAT(std::string(Load({"--peer-address=unix:/a", "--accept-nodes"}).status().message()),
               HasSubstr("--store postgresql://"));
