@@ -85,24 +85,24 @@ absl::StatusOr<v1::HubHello> NodeReports::Connect(const v1::NodeHello& hello, Li
     return absl::DataLossError(absl::StrCat("what this hub's store has of node ", hello.host(),
                                             " is damaged; restore the store from a copy"));
   }
-  if (acknowledged > hello.last_sequence()) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("this hub has ", acknowledged, " batches of node ", hello.host(),
-                     ", whose store says that "
-                     "it wrote ",
-                     hello.last_sequence(),
-                     ": the store was replaced by an older copy; give the "
-                     "node a new one with --store"));
-  }
   absl::MutexLock lock(&mutex_);
-  SEQPOINT_RETURN_IF_ERROR(MakeRoom(hello.node_id()));
-  Node& node = nodes_[hello.node_id()];
-  if (node.listener != nullptr) {
+  const auto known = nodes_.find(hello.node_id());
+  if (known != nodes_.end() && known->second.listener != nullptr) {
     return absl::AlreadyExistsError(
         absl::StrCat("a node with the store of ", hello.host(),
                      " is connected; two daemons with copies of one "
                      "store cannot be told apart, give this one a new store with --store"));
   }
+  if (acknowledged > hello.last_sequence() && replaced_.size() < kMostNodes) {
+    replaced_.insert(hello.node_id());
+  }
+  if (acknowledged > hello.last_sequence() || replaced_.contains(hello.node_id())) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "the store of node ", hello.host(), " was replaced by an older copy: this hub has ",
+        acknowledged, " batches of the former one; give the node a new one with --store"));
+  }
+  SEQPOINT_RETURN_IF_ERROR(MakeRoom(hello.node_id()));
+  Node& node = nodes_[hello.node_id()];
   // Batches that came and are not stored yet are not asked for again.
   const int64_t next = std::max({node.next, acknowledged + 1, hello.first_sequence()});
   if (hello.first_sequence() > std::max(node.next, acknowledged + 1)) {

@@ -156,6 +156,9 @@ class NodeReports {
 
   absl::Mutex mutex_;  // locked after the registry's
   std::map<std::string, Node> nodes_ ABSL_GUARDED_BY(mutex_);
+  // Node ids whose store went back in time. Their numbers grow again, past those that this hub has,
+  // and tell of other batches and other processes then.
+  std::set<std::string> replaced_ ABSL_GUARDED_BY(mutex_);
   std::deque<WaitingBatch> waiting_ ABSL_GUARDED_BY(mutex_);  // in the order in which they came
   int64_t waiting_bytes_ ABSL_GUARDED_BY(mutex_) = 0;         // of all nodes
 

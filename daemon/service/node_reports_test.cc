@@ -205,6 +205,8 @@ TEST_F(NodeReportsTest, NodesThatDoNotFitAreRefusedWithASentence) {
   ASSERT_TRUE(node.AwaitStored(1));
   hub->nodes()->Disconnect(id, &node);
   EXPECT_THAT(error(node.Hello(1, 0)), HasSubstr("was replaced by an older copy"));
+  // Also when the copy has written as many batches: they are others.
+  EXPECT_THAT(error(node.Hello(1, 7)), HasSubstr("was replaced by an older copy"));
 }
 
 TEST_F(NodeReportsTest, ProcessesAndNewJobsOfANodeAreBounded) {
