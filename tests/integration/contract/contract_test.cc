@@ -83,6 +83,7 @@ const Exceptions& Neither() {
       {"GetRanksReply.standstill", "likewise"},
       {"GetRanksReply.summary", "likewise"},
       {"GetRooflineReply.missing_launches", "there is room for all"},
+      {"GetKernelsReply.message", "no rank became slow"},
       {"GetRooflineReply.message", "it is complete"},
       {"GetSeqPointsReply.message", "the job is live, on one rank"},
       {"ImportedTrace.rank", "there is one file"},
