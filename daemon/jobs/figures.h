@@ -30,11 +30,11 @@ void SetFit(const KeyFit& fit, v1::Rule* rule);
 Projection ProjectTime(const SnapshotData& job, double confidence);
 // Without what is doubtful: the run may have had more iterations, or fewer.
 Projection WithDoubts(const SnapshotData& job, Projection projection);
-// Whose time a statistic is: the rank's factor holds for its kernels where its clocks are slower;
-// collectives are longer on those that wait for it.
+// The kernels that a statistic times. A slow rank's factor holds for its own where its clocks are
+// slower; collectives are longer on the ranks that wait for it.
 enum class KernelTimes : uint8_t { kNone, kKernels, kCollectives };
-// Of a measured statistic of `set`, where the measurements do not represent the part of the run in
-// which a rank was slow: the interval holds what that part may be, and the basis says it.
+// The projection of a statistic of `set`, whose measurements may not represent the part of the run
+// in which a rank was slow: the interval holds what that part may be, and the basis says it.
 Projection WithSlowRanks(const SnapshotData& job, uint32_t set, Projection projection,
                          StatisticKind kind, KernelTimes times = KernelTimes::kNone);
 // A sentence for each slow rank that this concerns; empty: none.

@@ -30,7 +30,7 @@ struct SlowSpan {
   bool more_work = false;    // it may have more kernels, too
   bool collectives = false;  // about those of all ranks: how long ranks wait in them is not known
 };
-// What it does to collectives.
+// The same span for collectives: they have no upper bound.
 SlowSpan OfCollectives(SlowSpan span);
 
 struct SlowRange {

@@ -1017,7 +1017,7 @@ TEST_F(RpcTest, MoreClientsThanThereArePlacesForWaitForOne) {
   EXPECT_TRUE(status.ok()) << status.error_message();
 }
 
-// What HTTP/2 begins with: the preface of the client, and its settings, which are empty.
+// The first bytes of an HTTP/2 client: its preface, and its settings, which are empty.
 std::string BeginOfHttp2() {
   return absl::StrCat("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", std::string("\0\0\0\4\0\0\0\0\0", 9));
 }

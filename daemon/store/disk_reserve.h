@@ -28,7 +28,7 @@ class DiskReserve {
   static constexpr int64_t kFileBytes = 32 << 20;
   // While the reserve is in use the log is merged every MiB.
   static constexpr int64_t kLogBytes = 4 << 20;
-  // So much of it is gone before it is renewed: a call of the system for a hundred commits.
+  // The reserve is renewed once so much of it is gone: a call of the system in a hundred commits.
   static constexpr int64_t kStepBytes = 1 << 20;
 
   DiskReserve(int file, std::string log_path) : file_(file), log_path_(std::move(log_path)) {}

@@ -120,8 +120,7 @@ void AwaitHub(Connection* connection) {
     if (!hub.connected() || hub.acknowledged() >= *last) return;
   }
   Say("the hub does not have everything of this run yet; the rest waits in the store of this "
-      "node's "
-      "daemon");
+      "node's daemon");
 }
 
 Answerable AskAnswers(Connection* connection, const std::string& job_id,

@@ -1,5 +1,5 @@
-// What happens to one of two nodes: its disk is full, its machine is started again, it is killed
-// when its run is over.
+// One of two nodes fails: its disk is full, its machine is started again, it is killed when its run
+// is over.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "absl/time/clock.h"
+#include "tests/integration/cluster/same_iterations.h"
 #include "tests/support/api.h"
 #include "tests/support/node_jobs.h"
 #include "tests/support/small_disk.h"
@@ -51,21 +52,6 @@ class HubFaultsTest : public testing::Test {
   std::string LogOf(const std::string& daemon) const {
     std::ifstream in(jobs_.Folder(daemon) / "daemon.log");
     return {std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
-  }
-  // The hub has the iterations of the nodes, each once, as they were.
-  void ExpectSameIterations(const std::string& job) {
-    for (int rank = 0; rank < kRanksOfBoth; ++rank) {
-      const auto expected = jobs_.OnNode(job, rank);
-      ASSERT_TRUE(expected) << rank;
-      const auto seen = jobs_.OnHub(job, rank, expected->size());
-      ASSERT_TRUE(seen) << rank;
-      ASSERT_EQ(seen->size(), expected->size()) << rank;
-      for (size_t i = 0; i < seen->size(); ++i) {
-        EXPECT_EQ((*seen)[i].number(), (*expected)[i].number());
-        EXPECT_EQ((*seen)[i].start_ns(), (*expected)[i].start_ns()) << rank << " " << i;
-        EXPECT_EQ((*seen)[i].duration_ns(), (*expected)[i].duration_ns()) << rank << " " << i;
-      }
-    }
   }
 
   TempFolder folder_;
@@ -207,7 +193,7 @@ TEST_F(RebootTest, WhatANodeHadReadReachesTheHubItsProcessesEndAndTheRunGoesOn) 
   };
   EXPECT_TRUE(Await([&] { return alive(true) == 0; })) << on_hub().DebugString();
   EXPECT_EQ(alive(false), 2) << "those of the other node go on";
-  ExpectSameIterations("reboot");
+  ExpectSameIterations(jobs_, "reboot");
 
   // The launcher starts the ranks of both nodes again.
   for (const pid_t pid : ranks) kill(pid, SIGKILL);
@@ -220,7 +206,7 @@ TEST_F(RebootTest, WhatANodeHadReadReachesTheHubItsProcessesEndAndTheRunGoesOn) 
     return on_hub().processes_size() == 2 * kRanksOfBoth && on_hub().live_processes() == 0;
   })) << on_hub().DebugString();
   EXPECT_EQ(on_hub().run_id(), "1");
-  ExpectSameIterations("reboot");
+  ExpectSameIterations(jobs_, "reboot");
 }
 
 }  // namespace

@@ -16,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "tests/integration/cluster/same_iterations.h"
 #include "tests/support/api.h"
 #include "tests/support/node_jobs.h"
 #include "tests/support/private_postgres.h"
@@ -49,22 +50,6 @@ class HubTest : public testing::Test {
   pid_t Launch(int node, const std::string& job, int iterations) {
     return jobs_.Start(node, job, Workload(iterations));
   }
-  // The hub has the iterations of the nodes, each once, as they were.
-  void ExpectSameIterations(const std::string& job) {
-    for (int rank = 0; rank < kRanks; ++rank) {
-      const auto expected = jobs_.OnNode(job, rank);
-      ASSERT_TRUE(expected) << rank;
-      const auto seen = jobs_.OnHub(job, rank, expected->size());
-      ASSERT_TRUE(seen) << rank;
-      ASSERT_EQ(seen->size(), expected->size()) << rank;
-      for (size_t i = 0; i < seen->size(); ++i) {
-        EXPECT_EQ((*seen)[i].number(), (*expected)[i].number());
-        EXPECT_EQ((*seen)[i].lengths(0), (*expected)[i].lengths(0)) << rank << " " << i;
-        EXPECT_EQ((*seen)[i].start_ns(), (*expected)[i].start_ns()) << rank << " " << i;
-        EXPECT_EQ((*seen)[i].duration_ns(), (*expected)[i].duration_ns()) << rank << " " << i;
-      }
-    }
-  }
   // The hub knows the slow rank, and no other.
   void ExpectSlowRank(const std::string& job) {
     v1::GetRanksRequest request;
@@ -90,7 +75,7 @@ TEST_F(HubTest, AJobOnTwoNodesIsOneJobWithASlowRankAndTraces) {
   EXPECT_EQ(job->state(), v1::JOB_STATE_ENDED) << job->DebugString();
   EXPECT_EQ(job->iterations(), kIterations);
   EXPECT_EQ(job->error(), "");
-  ExpectSameIterations("two");
+  ExpectSameIterations(jobs_, "two");
   ExpectSlowRank("two");  // no node sees all ranks
 
   // Traces stay on the nodes until somebody asks the hub.
@@ -158,7 +143,7 @@ TEST_F(HubTest, KilledDaemonsLoseNothingAndCountNothingTwice) {
   const auto job = jobs_.AwaitEnd("killed");
   ASSERT_TRUE(job);
   EXPECT_EQ(job->iterations(), kIterations) << job->DebugString();
-  ExpectSameIterations("killed");
+  ExpectSameIterations(jobs_, "killed");
 }
 
 // Its daemon and its ranks are five seconds ahead, and become so while they run.
@@ -178,7 +163,7 @@ TEST_F(HubWithALateNodeTest, ANodeWhoseClockIsSetIsInTheJobAsBefore) {
   ASSERT_TRUE(job);
   EXPECT_EQ(job->state(), v1::JOB_STATE_ENDED) << job->DebugString();
   EXPECT_EQ(job->iterations(), kIterations);
-  ExpectSameIterations("late");
+  ExpectSameIterations(jobs_, "late");
   ExpectSlowRank("late");
 }
 
@@ -224,7 +209,7 @@ TEST_F(HubOnPostgresTest, AKilledHubAndAKilledServerLoseNothingAndCountNothingTw
   const auto job = jobs_.AwaitEnd("stored");
   ASSERT_TRUE(job);
   EXPECT_EQ(job->iterations(), kIterations) << job->DebugString();
-  ExpectSameIterations("stored");
+  ExpectSameIterations(jobs_, "stored");
 }
 
 }  // namespace

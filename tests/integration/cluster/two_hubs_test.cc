@@ -12,6 +12,7 @@
 #include <thread>
 #include <vector>
 
+#include "tests/integration/cluster/same_iterations.h"
 #include "tests/support/api.h"
 #include "tests/support/node_jobs.h"
 #include "tests/support/private_postgres.h"
@@ -57,21 +58,6 @@ class TwoHubsTest : public testing::Test {
     std::ifstream in(jobs_->Folder(NodeJobs::HubName(hub)) / "daemon.log");
     return {std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
   }
-  // The hub has the iterations of the nodes, each once, as they were.
-  void ExpectSameIterations(const std::string& job, const std::string& hub) {
-    for (int rank = 0; rank < jobs_->ranks(); ++rank) {
-      const auto expected = jobs_->OnNode(job, rank);
-      ASSERT_TRUE(expected) << rank;
-      const auto seen = jobs_->OnHub(job, rank, expected->size(), hub);
-      ASSERT_TRUE(seen) << rank;
-      ASSERT_EQ(seen->size(), expected->size()) << rank;
-      for (size_t i = 0; i < seen->size(); ++i) {
-        EXPECT_EQ((*seen)[i].number(), (*expected)[i].number());
-        EXPECT_EQ((*seen)[i].start_ns(), (*expected)[i].start_ns()) << rank << " " << i;
-        EXPECT_EQ((*seen)[i].duration_ns(), (*expected)[i].duration_ns()) << rank << " " << i;
-      }
-    }
-  }
 
   TempFolder folder_;
   std::unique_ptr<PrivatePostgres> server_;
@@ -115,7 +101,7 @@ TEST_F(TwoHubsTest, OneLeadsBothAnswerAndTheLossOfEitherLosesNothingAndCountsNot
   ASSERT_TRUE(job);
   EXPECT_EQ(job->iterations(), kIterations) << job->DebugString();
   EXPECT_THAT(job->processes(), SizeIs(jobs_->ranks()));
-  for (const int hub : {0, 1}) ExpectSameIterations("shared", NodeJobs::HubName(hub));
+  for (const int hub : {0, 1}) ExpectSameIterations(*jobs_, "shared", NodeJobs::HubName(hub));
   EXPECT_EQ(jobs_->Job("hub2", "shared")->DebugString(),
             jobs_->Job("hub", "shared")->DebugString());
 }
