@@ -38,6 +38,13 @@ std::string IdentityOf(const std::string& node_id, int64_t process) {
   return absl::StrCat("node ", absl::BytesToHexString(node_id), " ", process);
 }
 
+// Errors of the store that are over by themselves or when somebody mends the disk. The others, as
+// of a job that is damaged, would stop all nodes for ever.
+bool MayPass(const absl::Status& status) {
+  return absl::IsUnavailable(status) || absl::IsResourceExhausted(status) ||
+         absl::IsPermissionDenied(status) || absl::IsInternal(status);
+}
+
 }  // namespace
 
 std::optional<NodeReports::ProcessKey> NodeReports::ParseIdentity(const std::string& identity) {
@@ -53,8 +60,9 @@ NodeReports::NodeReports(Store* store, JobRegistry* registry, const Clock* clock
     : store_(*store),
       registry_(*registry),
       clock_(*clock),
-      start_ns_(clock->WallNs()),
-      skipped_(clock) {}
+      start_ns_(clock->MonotonicNs()),
+      skipped_(clock),
+      unread_(clock) {}
 NodeReports::~NodeReports() = default;
 
 // ----------------------------------------------------------------------------------- any thread
@@ -115,6 +123,7 @@ absl::StatusOr<v1::HubHello> NodeReports::Connect(const v1::NodeHello& hello, Li
   node.host = ClipText(hello.host(), kMaxHostBytes);
   node.version = ClipText(hello.version(), kMaxHostBytes);
   node.since_ns = clock_.WallNs();
+  node.changed_ns = clock_.MonotonicNs();
   v1::HubHello reply;
   reply.set_version(SEQPOINT_VERSION);
   reply.set_format(kFormat);
@@ -131,7 +140,7 @@ absl::Status NodeReports::MakeRoom(const std::string& node_id) {
   for (auto it = nodes_.begin(); it != nodes_.end(); ++it) {
     const bool gone = it->second.listener == nullptr && it->second.waiting_bytes == 0;
     if (!gone) continue;
-    if (longest == nodes_.end() || it->second.since_ns < longest->second.since_ns) longest = it;
+    if (longest == nodes_.end() || it->second.changed_ns < longest->second.changed_ns) longest = it;
   }
   if (longest == nodes_.end()) {
     return absl::ResourceExhaustedError(absl::StrCat(
@@ -173,6 +182,7 @@ void NodeReports::Disconnect(const std::string& node_id, Listener* listener) {
   if (node.listener != listener) return;
   node.listener = nullptr;
   node.since_ns = clock_.WallNs();
+  node.changed_ns = clock_.MonotonicNs();
 }
 
 bool NodeReports::Ask(const std::string& node_id, const v1::TraceRequest& request) {
@@ -204,7 +214,17 @@ bool NodeReports::Poll() {
   bool more = false;
   while (const auto next = TakeWaiting(&more)) {
     const auto& [node_id, batch] = *next;
-    Apply(node_id, batch, touched);
+    if (const absl::Status status = Apply(node_id, batch, touched); !status.ok()) {
+      if (const auto left_out = unread_.Admit()) {
+        spdlog::error("batch {} of node {} waits for the store: {}{}", batch.sequence(),
+                      absl::BytesToHexString(node_id), std::string(status.message()),
+                      LeftOut(*left_out));
+      }
+      absl::MutexLock lock(&mutex_);
+      waiting_.push_front(*next);
+      more = false;  // not before the next round
+      break;
+    }
     read_.push_back({node_id, batch.sequence()});
     if (clock_.MonotonicNs() >= until_ns) break;
   }
@@ -229,8 +249,9 @@ std::optional<NodeReports::WaitingBatch> NodeReports::TakeWaiting(bool* more) {
 bool NodeReports::IsAbsent(const std::string& node_id, int64_t for_ns) {
   absl::MutexLock lock(&mutex_);
   const auto node = nodes_.find(node_id);
-  if (node == nodes_.end()) return clock_.WallNs() - start_ns_ >= for_ns;
-  return node->second.listener == nullptr && clock_.WallNs() - node->second.since_ns >= for_ns;
+  const int64_t now_ns = clock_.MonotonicNs();
+  if (node == nodes_.end()) return now_ns - start_ns_ >= for_ns;
+  return node->second.listener == nullptr && now_ns - node->second.changed_ns >= for_ns;
 }
 
 bool NodeReports::IsReplaced(const ReportedProcess& process) {
@@ -335,11 +356,29 @@ void NodeReports::SendPlans() {
   for (auto& [id, node] : nodes_) node.is_new = false;
 }
 
-void NodeReports::Apply(const std::string& node_id, const v1::Batch& batch, Touched& touched) {
+absl::Status NodeReports::LoadJobs(const std::vector<jobs::Report>& reports) {
+  for (const jobs::Report& report : reports) {
+    absl::Status status;
+    if (const auto* const started = std::get_if<v1::ReportedProcess>(&report.what)) {
+      status = registry_.FindRun(started->job(), started->run_id()).status();
+    } else if (const auto* const end = std::get_if<v1::ReportedProgramEnd>(&report.what)) {
+      status = registry_.FindRun(end->job(), end->run_id()).status();
+    }
+    if (MayPass(status)) return status;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status NodeReports::Apply(const std::string& node_id, const v1::Batch& batch,
+                                Touched& touched) {
   const auto bytes = FromZstdFrame(batch.frame(), kMostBatchBytes);
-  if (!bytes.ok()) return Skip(node_id, bytes.status());
-  const auto reports = jobs::ReadReports(*bytes);
-  if (!reports.ok()) return Skip(node_id, reports.status());
+  const absl::StatusOr<std::vector<jobs::Report>> reports =
+      bytes.ok() ? jobs::ReadReports(*bytes) : bytes.status();
+  if (!reports.ok()) {
+    Skip(node_id, reports.status());
+    return absl::OkStatus();
+  }
+  SEQPOINT_RETURN_IF_ERROR(LoadJobs(*reports));
   for (const jobs::Report& report : *reports) {
     const ProcessKey key(node_id, report.process_id);
     if (const auto* const started = std::get_if<v1::ReportedProcess>(&report.what)) {
@@ -366,6 +405,7 @@ void NodeReports::Apply(const std::string& node_id, const v1::Batch& batch, Touc
     Forget(process);
     registry_.Disconnect(job->row().job_id);
   }
+  return absl::OkStatus();
 }
 
 NodeReports::Processes::iterator NodeReports::Forget(Processes::iterator process) {

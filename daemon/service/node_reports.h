@@ -114,6 +114,7 @@ class NodeReports {
   struct Node {
     std::string host, version;
     int64_t since_ns = 0;              // of the wall clock: it is connected, or is not any more
+    int64_t changed_ns = 0;            // the same moment on the monotonic clock
     Listener* listener = nullptr;      // null: not connected
     bool is_new = false;               // connected since the last SendPlans
     int64_t next = 1;                  // number of the next batch
@@ -136,10 +137,14 @@ class NodeReports {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(registry_.mutex()) ABSL_LOCKS_EXCLUDED(mutex_);
 
   using Touched = std::set<std::pair<SharedJob, int64_t>>;  // processes of which something came
-  void Apply(const std::string& node_id, const v1::Batch& batch, Touched& touched)
+  // An error: the store cannot be read now, and nothing of the batch was taken.
+  absl::Status Apply(const std::string& node_id, const v1::Batch& batch, Touched& touched)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(registry_.mutex());
   using Processes = std::map<ProcessKey, ReportedProcess>;
   Processes::iterator Forget(Processes::iterator process)  // what comes after it
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(registry_.mutex());
+  // Reads the jobs of a batch that are only in the store.
+  absl::Status LoadJobs(const std::vector<jobs::Report>& reports)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(registry_.mutex());
   absl::Status MakeRoom(const std::string& node_id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status CountNewJob(const std::string& node_id);
@@ -152,7 +157,7 @@ class NodeReports {
   Store& store_;
   JobRegistry& registry_;
   const Clock& clock_;
-  const int64_t start_ns_;  // of the wall clock
+  const int64_t start_ns_;  // of the monotonic clock
 
   absl::Mutex mutex_;  // locked after the registry's
   std::map<std::string, Node> nodes_ ABSL_GUARDED_BY(mutex_);
@@ -169,6 +174,7 @@ class NodeReports {
   int64_t hour_ns_ = 0;                  // its begin, on the monotonic clock
   std::vector<NodeCursor> read_;         // since the last Release
   LineLimit skipped_;                    // reports and batches
+  LineLimit unread_;                     // jobs that the store does not give now
 };
 
 }  // namespace seqpoint::service

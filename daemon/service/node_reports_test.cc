@@ -94,11 +94,14 @@ jobs::Report EndOf(int64_t process) {
 
 class LateClock final : public Clock {
  public:
-  int64_t WallNs() const override { return Clock::WallNs() + late_ns_; }
+  int64_t WallNs() const override { return Clock::WallNs() + late_ns_ + set_forward_ns_; }
+  int64_t MonotonicNs() const override { return Clock::MonotonicNs() + late_ns_; }
   void Advance(absl::Duration by) { late_ns_ += absl::ToInt64Nanoseconds(by); }
+  // The time of day alone, as somebody who sets it.
+  void SetForward(absl::Duration by) { set_forward_ns_ += absl::ToInt64Nanoseconds(by); }
 
  private:
-  std::atomic<int64_t> late_ns_ = 0;
+  std::atomic<int64_t> late_ns_ = 0, set_forward_ns_ = 0;
 };
 
 class NodeReportsTest : public DaemonTest {
@@ -317,6 +320,9 @@ TEST_F(NodeReportsTest, ARankThatGoesOnElsewhereIsOverOnTheNodeThatIsAway) {
   ASSERT_TRUE(hub->nodes()->Offer(other_id, BatchOf(1, {StartOf(0, "a")})).ok());
   ASSERT_TRUE(other.AwaitStored(1));
   EXPECT_TRUE(AwaitLive(*hub, 2)) << "rank 1 may come back with its node";
+  clock_.SetForward(absl::Hours(49));
+  absl::SleepFor(absl::Milliseconds(200));  // ten rounds of what ends lost processes
+  EXPECT_EQ(OnlyJob(*hub).live_processes(), 2) << "only the time of day was set";
   clock_.Advance(absl::Hours(25));
   EXPECT_TRUE(AwaitLive(*hub, 1)) << "no node is away for a day";
   hub->nodes()->Disconnect(other_id, &other);
