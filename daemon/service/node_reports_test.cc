@@ -12,6 +12,7 @@
 #include "daemon/base/descriptors.h"
 #include "daemon/base/zstd_frame.h"
 #include "daemon/jobs/report_codec.h"
+#include "daemon/store/sqlite.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "injection/abi/ring.h"
@@ -326,6 +327,44 @@ TEST_F(NodeReportsTest, ARankThatGoesOnElsewhereIsOverOnTheNodeThatIsAway) {
   clock_.Advance(absl::Hours(25));
   EXPECT_TRUE(AwaitLive(*hub, 1)) << "no node is away for a day";
   hub->nodes()->Disconnect(other_id, &other);
+}
+
+TEST_F(NodeReportsTest, ABatchWaitsForAStoreThatDoesNotGiveItsJobNow) {
+  Node node;
+  const std::string id(16, 'n');
+  {
+    auto hub = Start();
+    ASSERT_TRUE(hub->nodes()->Connect(node.Hello(), &node).ok());
+    ASSERT_TRUE(hub->nodes()->Offer(id, BatchOf(1, {StartOf(0, "a"), EndOf(0)})).ok());
+    ASSERT_TRUE(node.AwaitStored(1));
+    hub->nodes()->Disconnect(id, &node);
+  }
+  auto store = OpenStore();
+  JobRegistry registry(store.get(), {}, &clock_);
+  ASSERT_TRUE(registry.Recover().ok());  // an ended job is only in the store
+  NodeReports reports(store.get(), &registry, &clock_);
+  ASSERT_TRUE(reports.Connect(node.Hello(2, 3), &node).ok());
+  ASSERT_TRUE(reports.Offer(id, BatchOf(2, {StartOf(7, "b"), StartOf(1, "a")})).ok());
+  ASSERT_TRUE(reports.Offer(id, BatchOf(3, {EndOf(1)})).ok());
+
+  auto database = *Database::Open(options_.store_path, "");
+  ASSERT_TRUE(database->Exec("ALTER TABLE state RENAME TO away").ok());
+  absl::MutexLock lock(&registry.mutex());
+  for (int round = 0; round < 2; ++round) {
+    EXPECT_FALSE(reports.Poll()) << "the store is not asked again at once";
+    EXPECT_THAT(reports.Cursors(), IsEmpty()) << "the node must not forget what waits";
+    EXPECT_THAT(registry.loaded(), IsEmpty()) << "the batch is taken as a whole";
+  }
+  ASSERT_TRUE(database->Exec("ALTER TABLE away RENAME TO state").ok());
+  reports.Poll();
+  ASSERT_EQ(reports.Cursors().size(), 2u);
+  EXPECT_EQ(reports.Cursors().back().sequence, 3);
+  const auto job = registry.FindRun("a", "1");
+  ASSERT_TRUE(job.ok()) << job.status();
+  ASSERT_EQ((*job)->processes().OfRank(1).size(), 1u);
+  EXPECT_FALSE((*job)->processes().OfRank(1)[0]->alive()) << "batch 3 came behind it";
+  EXPECT_EQ(registry.loaded().size(), 2u);
+  reports.Disconnect(id, &node);
 }
 
 class OutboxTest : public DaemonTest {};
