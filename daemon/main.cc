@@ -239,11 +239,9 @@ absl::StatusOr<std::unique_ptr<Store>> AwaitLease(int argc, char** argv, Setting
   }
 }
 
-// Runs the daemon on `store`, or where that is null on one that it opens. Returns as Watch::Run.
+// Runs the daemon. Returns as Watch::Run.
 absl::StatusOr<std::string> Run(int argc, char** argv, Settings& settings, const Notifier& notifier,
-                                int signal_fd, std::unique_ptr<Store> store) {
-  SEQPOINT_ASSIGN_OR_RETURN(const auto daemon,
-                            seqpoint::service::Daemon::Start(settings.daemon, std::move(store)));
+                                int signal_fd, std::unique_ptr<seqpoint::service::Daemon> daemon) {
   settings.server.hub = daemon->hub();
   SEQPOINT_ASSIGN_OR_RETURN(const auto server, seqpoint::RetryWhileTaken(kLockPatience, [&] {
                               return seqpoint::rpc::Server::Start(settings.server,
@@ -305,6 +303,7 @@ int Serve(int argc, char** argv, Settings& settings) {
   settings.daemon.ingest.max_processes = shares_store ? 0 : shares->processes;
   settings.server.max_connections = shares->api_connections;
 
+  std::string told;  // why the daemon could not start
   while (true) {
     std::unique_ptr<Store> store;
     if (shares_store) {
@@ -313,7 +312,21 @@ int Serve(int argc, char** argv, Settings& settings) {
       if (*leased == nullptr) return 0;
       store = *std::move(leased);
     }
-    const auto lost = Run(argc, argv, settings, notifier, signal_fd, std::move(store));
+    auto daemon = seqpoint::service::Daemon::Start(settings.daemon, std::move(store));
+    if (absl::IsUnavailable(daemon.status()) &&
+        seqpoint::IsPostgresAddress(settings.daemon.store_path)) {
+      // A database is started again, or another server takes its place: a hub waits for it.
+      const std::string why(daemon.status().message());
+      if (why != told) spdlog::error("this hub cannot start: {}; it is tried again", why);
+      told = why;
+      notifier.Send("STATUS=waits for its database");
+      const uint32_t signal = NextSignal(signal_fd);
+      if (signal != 0 && signal != SIGHUP) return 0;
+      continue;
+    }
+    if (!daemon.ok()) return Fail(daemon.status());
+    told.clear();
+    const auto lost = Run(argc, argv, settings, notifier, signal_fd, *std::move(daemon));
     if (!lost.ok()) return Fail(lost.status());
     if (lost->empty()) return 0;
     spdlog::error("{}; this hub forgets what it knows and passes calls to the one that leads",

@@ -235,7 +235,7 @@ absl::Status CheckTogether(const Settings& settings) {
   }
   if (absl::Status status = CheckListen(settings.server); !status.ok()) return status;
   if (settings.peer_address.empty()) return absl::OkStatus();
-  if (!settings.daemon.takes_nodes || !absl::StartsWith(settings.daemon.store_path, "postgres")) {
+  if (!settings.daemon.takes_nodes || !IsPostgresAddress(settings.daemon.store_path)) {
     return absl::InvalidArgumentError(absl::StrCat(
         "--peer-address ", settings.peer_address,
         " is for hubs that share a store: add --accept-nodes and --store postgresql://..., or "

@@ -1,6 +1,5 @@
 #include "daemon/store/store.h"
 
-#include "absl/strings/match.h"
 #include "daemon/store/postgres_store.h"
 #include "daemon/store/sqlite_store.h"
 
@@ -12,9 +11,13 @@ bool WriteBatch::Empty() const {
          outbox.empty() && acknowledged == 0;
 }
 
+bool IsPostgresAddress(std::string_view address) {
+  return address.starts_with("postgresql:") || address.starts_with("postgres:");
+}
+
 absl::StatusOr<std::unique_ptr<Store>> Store::Open(const std::string& address,
                                                    const StoreOptions& options) {
-  if (absl::StartsWith(address, "postgresql:") || absl::StartsWith(address, "postgres:")) {
+  if (IsPostgresAddress(address)) {
     return PostgresStore::Open(address, options);
   }
   return SqliteStore::Open(address, options);

@@ -217,6 +217,9 @@ struct PruneResult {
   bool over_limit = false;              // still too large, and only jobs that stay are left
 };
 
+// Whether an address of Store::Open is one of a PostgreSQL database. Its server can be away.
+bool IsPostgresAddress(std::string_view address);
+
 class Store {
  public:
   // `address` is the path of a SQLite file, which is made with its directory (mode 0700) when there

@@ -212,5 +212,17 @@ TEST_F(HubOnPostgresTest, AKilledHubAndAKilledServerLoseNothingAndCountNothingTw
   ExpectSameIterations(jobs_, "stored");
 }
 
+TEST_F(HubOnPostgresTest, AHubThatStartsBeforeItsServerWaitsForIt) {
+  jobs_.KillHub();
+  server->Kill();
+  jobs_.StartHub();
+  ASSERT_TRUE(jobs_.Run("waited", Workload(100)));  // nodes need no hub
+  EXPECT_FALSE(Ask("hub").Call(&v1::Profiler::Stub::ListJobs, {}));
+  ASSERT_TRUE(server->Start()) << server->Log();
+  const auto job = jobs_.AwaitEnd("waited");
+  ASSERT_TRUE(job);
+  EXPECT_EQ(job->iterations(), 100) << job->DebugString();
+}
+
 }  // namespace
 }  // namespace seqpoint
