@@ -79,7 +79,7 @@ void Job::AddProcess(const ProcessRow& row, const std::set<int64_t>& gone) {
   row_.end_ns = 0;
   row_.state = rule_ ? v1::JOB_STATE_MARKING : v1::JOB_STATE_LEARNING;
   process->learning = std::make_unique<Learning>();
-  if (!live()) ranks_.Start();
+  if (!live() && processes_.StartedWith(*process).empty()) ranks_.Start();
   processes_.Place(*process, ranks_, gone);
   if (rule_) process->learning->SetRule(rule_->rule);
   ranks_.Add(row.rank, HelloNumber(row.text, "world_size", 1));
@@ -95,8 +95,17 @@ void Job::SplitRanks() {
   changes_.Mark(Change::kRankSplit);
 }
 
-void Job::AddSteps(const std::set<int32_t>& live_ranks) {
-  for (IterationRow& row : engines_.AddSteps(live_ranks, processes_.all_read(), rule())) {
+void Job::AddSteps() {
+  std::set<int32_t> ranks = processes_.LiveRanks();
+  if (awaits_ranks_) {
+    for (const int32_t rank : UnheardRanks()) ranks.insert(rank);
+  }
+  AddStepsOf(ranks);
+}
+
+void Job::AddStepsOf(const std::set<int32_t>& ranks) {
+  const bool all_heard = processes_.all_read() && !(awaits_ranks_ && !UnheardRanks().empty());
+  for (IterationRow& row : engines_.AddSteps(ranks, all_heard, rule())) {
     row.job_id = row_.job_id;
     rows_.iterations.push_back(std::move(row));
     changes_.Mark(Change::kIterations);
@@ -128,7 +137,7 @@ void Job::OnProcessEnd(int64_t process_id, bool orderly, int64_t now_ns, bool fa
   Advance();
   EndAlignment(process);
   ReportEnd(process, failed);
-  AddSteps(processes_.LiveRanks());
+  AddSteps();
   rows_.processes.push_back(process.row);
   if (!live()) {
     row_.end_ns = now_ns;
@@ -359,7 +368,7 @@ void Job::Advance() {
       Align(*process, iteration);
     }
   }
-  AddSteps(processes_.LiveRanks());
+  AddSteps();
   AddJoinedIterations();
   observed_.RefreshUnits();
   MatchLengths();
@@ -367,6 +376,7 @@ void Job::Advance() {
 }
 
 void Job::CheckRules(int64_t monotonic_ns) {
+  CheckAwaitedRanks(monotonic_ns);
   CheckRanks(monotonic_ns);
   const auto judged = [](const Process& process) {
     return process.alive() && process.monitor && process.state.stands_down_for().empty();
@@ -400,7 +410,7 @@ void Job::Relearn(std::string_view why) {
     EndAlignment(*process);
     process->LearnAgain();
   }
-  AddSteps({});  // their keys are those of the old rule
+  AddStepsOf({});  // their keys are those of the old rule
   former_rule_ = std::exchange(rule_, std::nullopt);
   row_.state = v1::JOB_STATE_LEARNING;
   plan_.Clear();

@@ -216,6 +216,8 @@ class Job final : private JobEvents {
   // ---- Answers.
   const JobRow& row() const { return row_; }
   bool live() const { return processes_.live(); }
+  // Whether steps wait for ranks of other nodes; until CheckRules() finds that they do not.
+  bool awaits_ranks() const { return awaits_ranks_; }
   const ProcessTable& processes() const { return processes_; }
   const MetricChoice& metrics() const { return metrics_.choice(); }
   // Grows with every change that a watcher would see.
@@ -297,7 +299,13 @@ class Job final : private JobEvents {
   void EndAlignment(Process& process, bool numbered = false);
   // A second rank came: from now on steps are made of the iterations of several ranks.
   void SplitRanks();
-  void AddSteps(const std::set<int32_t>& live_ranks);
+  void AddSteps();
+  void AddStepsOf(const std::set<int32_t>& ranks);  // those that steps wait for
+  // A hub hears of ranks on other nodes up to a minute later, when others may have trained for
+  // long, or be over. A step is as long as its slowest rank: steps wait for them.
+  void AwaitRanks();
+  void CheckAwaitedRanks(int64_t monotonic_ns);
+  std::set<int32_t> UnheardRanks() const;  // of the world that the others name
   void OnMeasurement(Process& process, uint64_t number, uint32_t set,
                      absl::Span<const double> values);
   uint32_t NextRuleGeneration();
@@ -343,6 +351,8 @@ class Job final : private JobEvents {
 
   JobRow row_;
   int64_t waiting_since_ns_ = 0;
+  bool awaits_ranks_ = false;
+  int64_t awaits_ranks_since_ns_ = 0;  // of the monotonic clock; 0: not looked at yet
   JobOptions options_;
   JobEngines engines_;
   ProcessTable processes_;

@@ -85,6 +85,13 @@ std::string Job::Error() const {
                         ": what it does does not fit the rule learned from another process; it is "
                         "in no figure");
   }
+  const std::set<int32_t> unheard = awaits_ranks_ ? UnheardRanks() : std::set<int32_t>();
+  if (!unheard.empty() && engines_.builder().open_steps() > 0) {
+    return absl::StrCat(unheard.size(), " of ", ranks_.world_size(),
+                        " ranks were not heard yet, the first one is rank ", *unheard.begin(),
+                        "; iterations wait for their nodes, until 90 s after the last rank that "
+                        "came, because a step is as long as its slowest rank");
+  }
   if (std::string why = UnmatchedInWords(processes_); !why.empty()) {
     return absl::StrCat("who waits for whom is not known, because ", why);
   }

@@ -31,6 +31,9 @@ constexpr uint64_t kLargestNumber = uint64_t{1} << 50;
 // Records in one report have at most so many bytes, as a hub reads batches of at most 4 MiB. A hub
 // that lacks them asks.
 constexpr size_t kMostWorkBytes = 1 << 20;
+// A node looks for its hub each minute at least; connecting and the first batches take their time.
+constexpr int64_t kPatienceForRanksNs = 90'000'000'000;
+constexpr size_t kMostAwaiting = 1 << 20;  // iterations of ranks in open steps; 100 MB or so
 
 // Times from another machine. What is beyond 2^61 ns is no time of CLOCK_REALTIME, and what lasts
 // longer than 2^50 ns (13 days) no iteration.
@@ -224,6 +227,32 @@ LearnedRule Job::PreferHubs(LearnedRule own) {
 void Job::AddReportedProcess(const ProcessRow& row) {
   AddProcess(row);
   processes_.at(row.process_id).state.set_reported(true);
+  AwaitRanks();
+}
+
+std::set<int32_t> Job::UnheardRanks() const {
+  std::set<int32_t> ranks;
+  for (int32_t rank = 0; rank < ranks_.world_size(); ++rank) {
+    if (processes_.OfRank(rank).empty()) ranks.insert(ranks.end(), rank);
+  }
+  return ranks;
+}
+
+void Job::AwaitRanks() {
+  awaits_ranks_ = !UnheardRanks().empty();
+  awaits_ranks_since_ns_ = 0;
+  if (awaits_ranks_ && !engines_.split()) SplitRanks();
+}
+
+void Job::CheckAwaitedRanks(int64_t monotonic_ns) {
+  if (!awaits_ranks_) return;
+  if (awaits_ranks_since_ns_ == 0) awaits_ranks_since_ns_ = monotonic_ns;
+  const size_t waiting = engines_.builder().open_steps() * ranks_.next_numbers().size();
+  awaits_ranks_ = !UnheardRanks().empty() && waiting < kMostAwaiting &&
+                  monotonic_ns - awaits_ranks_since_ns_ < kPatienceForRanksNs;
+  if (awaits_ranks_) return;
+  AddSteps();
+  changes_.Mark(Change::kDescription);
 }
 
 absl::Status Job::SetReportedOptions(const v1::ReportedProcess& report) {
@@ -269,7 +298,7 @@ void Job::FollowRule(const Process& process, LearnedRule rule) {
   facts_.set_relearned(absl::StrCat("rank ", process.row.rank,
                                     ": the rule was learned again at iteration ",
                                     engines_.steps().Totals().iterations));
-  AddSteps({});  // their keys are those of the old rule
+  AddStepsOf({});  // their keys are those of the old rule
   former_rule_ = std::exchange(rule_, std::nullopt);
   plan_.Clear();
   OnRuleLearned(std::move(rule));

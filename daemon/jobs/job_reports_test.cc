@@ -17,6 +17,8 @@
 namespace seqpoint::jobs {
 namespace {
 
+using ::testing::HasSubstr;
+
 constexpr int kRanks = 4;
 
 ProcessRow RowOfRank(int rank) {
@@ -151,6 +153,54 @@ TEST(JobReports, AJobOfTwoNodesHasTheAnswersOfOneDaemon) {
   const v1::Projection b = Project(hub.job, AskTime())->projection();
   EXPECT_EQ(a.SerializeAsString(), b.SerializeAsString()) << a.DebugString() << b.DebugString();
   EXPECT_EQ(GetSeqPoints(one)->iterations(), GetSeqPoints(hub.job)->iterations());
+}
+
+TEST(JobReports, ANodeThatIsHeardOnceAnotherOneIsOverIsInTheSameSteps) {
+  const JobOptions options = {.measurement_budget = 0};
+  JobOptions reporting = options;
+  reporting.reports = true;
+  Job one(Row(), options), first(Row(), reporting), second(Row(), reporting);
+  Training alone({&one, &one, &one, &one});
+  Training together({&first, &first, &second, &second});
+  for (int i = 0; i < 500; ++i) {
+    alone.Step();
+    together.Step();
+  }
+  alone.End();
+  together.End();
+  Hub hub(options);
+  hub.Take(1, second);
+  EXPECT_EQ(hub.job.Describe(true).iterations(), 0);
+  EXPECT_THAT(hub.job.Describe(true).error(),
+              HasSubstr("2 of 4 ranks were not heard yet, the first one is rank 0"));
+  hub.Take(0, first);
+
+  const v1::Job seen = hub.job.Describe(true);
+  EXPECT_EQ(seen.iterations(), 500);
+  EXPECT_EQ(seen.state(), one.Describe(true).state());
+  EXPECT_EQ(seen.error(), "");
+  const v1::Projection a = Project(one, AskTime())->projection();
+  const v1::Projection b = Project(hub.job, AskTime())->projection();
+  EXPECT_EQ(a.SerializeAsString(), b.SerializeAsString()) << a.DebugString() << b.DebugString();
+}
+
+TEST(JobReports, RanksThatNoNodeReportsAreWaitedForAWhile) {
+  const JobOptions options = {.measurement_budget = 0};
+  JobOptions reporting = options;
+  reporting.reports = true;
+  Job first(Row(), reporting), elsewhere(Row(), reporting);
+  Training training({&first, &first, &elsewhere, &elsewhere});
+  for (int i = 0; i < 300; ++i) training.Step();
+  training.End();
+  Hub hub(options);
+  hub.Take(0, first);
+  constexpr int64_t kSecond = 1'000'000'000;
+  hub.job.CheckRules(5 * kSecond);
+  hub.job.CheckRules(94 * kSecond);
+  EXPECT_EQ(hub.job.Describe(true).iterations(), 0);
+  hub.job.CheckRules(95 * kSecond);
+  EXPECT_EQ(hub.job.Describe(true).iterations(), 300);
+  EXPECT_EQ(hub.job.Describe(true).error(), "");
 }
 
 TEST(JobReports, MeasurementsOfTwoNodesAreOneJobs) {

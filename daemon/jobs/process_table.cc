@@ -83,6 +83,9 @@ Role ProcessTable::RoleOf(const Process& process) const {
   return role;
 }
 
+// A hub may hear of a node's processes once those of another node are over. Ranks that start
+// together start nearer to one another than to the end of one of them, and clocks of nodes differ
+// by less than a run is long.
 std::vector<const Process*> ProcessTable::StartedWith(const Process& process) const {
   // When a process ended is not known where no daemon ran.
   std::optional<int64_t> before_ns;
@@ -92,11 +95,11 @@ std::vector<const Process*> ProcessTable::StartedWith(const Process& process) co
   }
   std::vector<const Process*> found;
   for (const auto& [id, other] : processes_) {
-    if (!other->alive() || other->row.rank == process.row.rank) continue;
+    if (other->row.rank == process.row.rank) continue;
     const int64_t start_ns = other->row.start_ns;
-    const bool nearer =
-        !before_ns || std::abs(start_ns - process.row.start_ns) < std::abs(start_ns - *before_ns);
-    if (nearer) found.push_back(other.get());
+    const int64_t apart_ns = std::abs(start_ns - process.row.start_ns);
+    if (!other->alive() && apart_ns >= std::abs(other->row.end_ns - process.row.start_ns)) continue;
+    if (!before_ns || apart_ns < std::abs(start_ns - *before_ns)) found.push_back(other.get());
   }
   return found;
 }

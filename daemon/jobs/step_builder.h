@@ -48,6 +48,7 @@ class StepBuilder {
   std::vector<Step> TakeSteps(const std::set<int32_t>& live_ranks, bool all_heard = true);
 
   int64_t late() const { return state_.late(); }
+  size_t open_steps() const { return open_.size(); }
   bool IsLate(int64_t number) const { return number < state_.next(); }
   // All ranks had the same length in every step, and it changed again and again: they may work on
   // parts of the same batches.

@@ -175,7 +175,8 @@ void JobRegistry::EndImport(const JobRow& row, SharedJob job) {
 
 bool JobRegistry::Over(const jobs::Job& job) const {
   const JobRow& row = job.row();
-  return row.end_ns != 0 && !job.live() && job.stored() && !connected_.contains(row.job_id);
+  return row.end_ns != 0 && !job.live() && !job.awaits_ranks() && job.stored() &&
+         !connected_.contains(row.job_id);
 }
 
 void JobRegistry::EvictIdle() {

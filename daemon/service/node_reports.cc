@@ -444,12 +444,15 @@ absl::Status NodeReports::Start(const ProcessKey& key, const v1::ReportedProcess
   SEQPOINT_ASSIGN_OR_RETURN(SharedJob job, registry_.FindRun(report.job(), report.run_id()));
   if (job == nullptr) {
     SEQPOINT_RETURN_IF_ERROR(CountNewJob(key.first));
+    const int64_t now_ns = clock_.WallNs();
+    const bool known = report.start_ns() > 0 && report.start_ns() < now_ns;
+    const int64_t start_ns = known ? report.start_ns() : now_ns;
     job = registry_.Add({.name = report.job(),
                          .run_id = report.run_id(),
                          .host = ClipText(report.host(), kMaxHostBytes),
                          .command = ClipText(report.command(), kMaxCommandBytes),
                          .state = v1::JOB_STATE_LEARNING,
-                         .start_ns = clock_.WallNs()});
+                         .start_ns = start_ns});
   }
   SEQPOINT_RETURN_IF_ERROR(job->MayGoOn());
   if (job->processes().empty()) SEQPOINT_RETURN_IF_ERROR(job->SetReportedOptions(report));
