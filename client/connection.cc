@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <grpc/grpc.h>
+#include <poll.h>
 #include <pwd.h>
 #include <signal.h>
 #include <string.h>
@@ -18,6 +19,7 @@
 #include <filesystem>
 #include <fstream>
 #include <sstream>
+#include <string_view>
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/ascii.h"
@@ -28,7 +30,9 @@
 #include "absl/time/clock.h"
 #include "client/text/format.h"
 #include "proto/invalid_argument.h"
+#include "proto/start_note.h"
 #include "proto/status_macros.h"
+#include "proto/tls_probe.h"
 
 namespace seqpoint::client {
 namespace {
@@ -54,16 +58,17 @@ bool IsOursAlone(const std::string& directory) {
          (info.st_mode & 077) == 0;
 }
 
-// Where a private daemon of this user may put its sockets.
-absl::StatusOr<std::string> PrivateDirectory() {
-  std::string directory;
-  if (const char* own = NonEmptyEnv("SEQPOINT_DIR")) {
-    directory = own;
-  } else if (const char* runtime = NonEmptyEnv("XDG_RUNTIME_DIR")) {
-    directory = absl::StrCat(runtime, "/seqpoint");
-  } else {
-    directory = getuid() == 0 ? "/run/seqpoint" : FallbackDirectory();
+// Where a private daemon of this user has its sockets.
+std::string PrivateDirectory() {
+  if (const char* own = NonEmptyEnv("SEQPOINT_DIR")) return own;
+  if (const char* runtime = NonEmptyEnv("XDG_RUNTIME_DIR")) {
+    return absl::StrCat(runtime, "/seqpoint");
   }
+  return getuid() == 0 ? "/run/seqpoint" : FallbackDirectory();
+}
+
+absl::StatusOr<std::string> MakePrivateDirectory() {
+  std::string directory = PrivateDirectory();
   std::error_code error;
   std::filesystem::create_directories(std::filesystem::path(directory).parent_path(), error);
   if (mkdir(directory.c_str(), 0700) != 0 && errno != EEXIST) {
@@ -90,6 +95,35 @@ std::string WhoseIs(const std::string& socket) {
                       user != nullptr ? absl::StrCat("user ", user->pw_name)
                                       : absl::StrCat("user id ", info.st_uid),
                       ", whose daemon does not let this user in");
+}
+
+// Whether the daemon at `fd` ends what this user begins, as one with --allow-users does. A daemon
+// of this user's own never does, nor one that root asks.
+bool IsTurnedAway(int fd, const std::string& path) {
+  struct stat info;
+  if (getuid() == 0 || (stat(path.c_str(), &info) == 0 && info.st_uid == getuid())) return false;
+  // What each client of HTTP/2 begins with, and settings that say nothing; the server says its own.
+  constexpr std::string_view kPreface("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\4\0\0\0\0\0", 33);
+  if (send(fd, kPreface.data(), kPreface.size(), MSG_NOSIGNAL) < 0) return true;
+  pollfd wait = {.fd = fd, .events = POLLIN, .revents = 0};
+  if (poll(&wait, 1, kConnectTimeoutMs) != 1) return false;  // it hangs: a call says so
+  char byte;
+  return recv(fd, &byte, 1, 0) != 1;
+}
+
+// What a daemon that somebody configured leaves in its folder (proto/start_note.h), in a
+// sentence. Empty: there is none, or the folder is only where this user's daemons are by default.
+std::string WhatBelongsHere() {
+  const char* directory = NonEmptyEnv("SEQPOINT_DIR");
+  if (directory == nullptr) return "";
+  const std::string path = absl::StrCat(directory, "/", kStartNote);
+  std::ifstream note(path);
+  std::string kind, command;
+  if (!std::getline(note, kind) || !std::getline(note, command)) return "";
+  return absl::StrCat("the ", kind, " at ", directory, " does not run; start it (", command,
+                      "), set SEQPOINT_DIR to another folder, or, for a private daemon here, "
+                      "remove ",
+                      path);
 }
 
 // Where nothing says where the state of programs is, people look in vain for what was stored.
@@ -120,22 +154,68 @@ absl::StatusOr<std::string> ReadWhole(const std::string& path) {
   return text.str();
 }
 
-absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> TlsCredentials(
-    const ConnectOptions& options) {
-  grpc::SslCredentialsOptions tls;
+ConnectOptions WithEnvironment(ConnectOptions options) {
+  if (!options.use_environment || !options.socket_path.empty()) return options;
+  const std::pair<const char*, std::string*> variables[] = {
+      {"SEQPOINT_SERVER", &options.server},
+      {"SEQPOINT_CA", &options.ca_file},
+      {"SEQPOINT_CERT", &options.certificate_file},
+      {"SEQPOINT_KEY", &options.key_file},
+      {"SEQPOINT_TOKEN_FILE", &options.token_file}};
+  for (auto [name, target] : variables) {
+    const char* value = NonEmptyEnv(name);
+    if (value != nullptr && target->empty()) *target = value;
+    if (options.server.empty()) return options;  // the files belong to it
+  }
+  return options;
+}
+
+// What goes together. The files may be those of variables.
+absl::Status CheckServer(const ConnectOptions& options) {
+  const std::pair<const char*, const std::string*> files[] = {
+      {"--ca", &options.ca_file},
+      {"--cert", &options.certificate_file},
+      {"--key", &options.key_file},
+      {"--token-file", &options.token_file}};
+  for (auto [name, path] : files) {
+    if (!options.server.empty() || path->empty()) continue;
+    return InvalidArgument(name, " is for a daemon on the network; add --server HOST:PORT, or set ",
+                           "SEQPOINT_SERVER");
+  }
+  if (options.server.empty()) return absl::OkStatus();
+  if (const std::string wrong = WhyNoAddress(options.server); !wrong.empty()) {
+    return InvalidArgument("--server (SEQPOINT_SERVER): ", wrong);
+  }
+  if (options.certificate_file.empty() != options.key_file.empty()) {
+    return InvalidArgument(
+        "a client's certificate and its key go together: give both --cert (SEQPOINT_CERT) and ",
+        "--key (SEQPOINT_KEY)");
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<TlsProbe> ReadTlsFiles(const ConnectOptions& options) {
+  TlsProbe tls = {.address = options.server};
   const std::pair<const std::string*, std::string*> files[] = {
-      {&options.ca_file, &tls.pem_root_certs},
-      {&options.certificate_file, &tls.pem_cert_chain},
-      {&options.key_file, &tls.pem_private_key}};
+      {&options.ca_file, &tls.authorities},
+      {&options.certificate_file, &tls.certificate},
+      {&options.key_file, &tls.key}};
   for (auto [path, target] : files) {
     if (path->empty()) continue;
     SEQPOINT_ASSIGN_OR_RETURN(*target, ReadWhole(*path));
   }
-  std::string token_file = options.token_file;
-  if (const char* path = NonEmptyEnv("SEQPOINT_TOKEN_FILE");
-      path != nullptr && token_file.empty()) {
-    token_file = path;
+  if (!options.ca_file.empty()) absl::StrAppend(&tls.authorities_from, " ", options.ca_file);
+  if (!options.certificate_file.empty()) {
+    absl::StrAppend(&tls.certificate_from, " ", options.certificate_file);
   }
+  return tls;
+}
+
+absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> TlsCredentials(
+    const TlsProbe& files, const std::string& token_file) {
+  const grpc::SslCredentialsOptions tls = {.pem_root_certs = files.authorities,
+                                           .pem_private_key = files.key,
+                                           .pem_cert_chain = files.certificate};
   if (token_file.empty()) return grpc::SslCredentials(tls);
   SEQPOINT_ASSIGN_OR_RETURN(std::string token, ReadWhole(token_file));
   absl::StripAsciiWhitespace(&token);
@@ -169,7 +249,7 @@ absl::StatusOr<std::string> FindCompanion(const char* environment, const std::st
 }
 
 // Tries until the server was reached or refused.
-absl::Status Reach(grpc::Channel& channel, const std::string& address) {
+absl::Status Reach(grpc::Channel& channel, const TlsProbe& tls) {
   auto deadline = std::chrono::system_clock::now() + kServerTimeout;
   grpc_connectivity_state state = channel.GetState(/*try_to_connect=*/true);
   while (state != GRPC_CHANNEL_READY && state != GRPC_CHANNEL_TRANSIENT_FAILURE &&
@@ -177,9 +257,12 @@ absl::Status Reach(grpc::Channel& channel, const std::string& address) {
     state = channel.GetState(/*try_to_connect=*/true);
   }
   if (state == GRPC_CHANNEL_READY) return absl::OkStatus();
-  return absl::UnavailableError(absl::StrCat(
-      "no daemon answers on ", address, " over TLS; look at name and port, at --listen and ",
-      "--tls-certificate of seqpointd there, and at --ca, --cert, --key and --token-file here"));
+  std::string why = WhyNoTls(tls);
+  if (why.empty()) {
+    why = "TLS succeeds, and no gRPC follows; is the daemon there stopped, or just starting?";
+  }
+  return absl::UnavailableError(
+      absl::StrCat("no daemon answers on ", tls.address, " over TLS: ", why));
 }
 
 }  // namespace
@@ -253,7 +336,12 @@ bool Answers(const std::string& path, std::string* denied) {
   memcpy(address.sun_path, path.data(), path.size());
   int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
   bool answers = connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0;
-  if (!answers && (errno == EACCES || errno == EPERM) && denied != nullptr) *denied = WhoseIs(path);
+  bool turned_away = !answers && (errno == EACCES || errno == EPERM);
+  if (answers && IsTurnedAway(fd, path)) {
+    turned_away = true;
+    answers = false;
+  }
+  if (turned_away && denied != nullptr) *denied = WhoseIs(path);
   close(fd);
   return answers;
 }
@@ -282,18 +370,19 @@ absl::StatusOr<std::string> FindDaemonProgram() {
 }
 
 absl::StatusOr<std::string> StartPrivateDaemon() {
-  SEQPOINT_ASSIGN_OR_RETURN(std::string directory, PrivateDirectory());
+  SEQPOINT_ASSIGN_OR_RETURN(std::string directory, MakePrivateDirectory());
   SEQPOINT_ASSIGN_OR_RETURN(const std::string program, FindDaemonProgram());
   std::string socket = directory + "/api.sock";
   std::string log = directory + "/seqpointd.log";
   // All that the child needs is made before the fork: gRPC's threads may hold any lock.
   std::vector<std::string> environment;
   for (char** entry = environ; *entry != nullptr; ++entry) {
-    // The daemon must not be profiled, nor anything else be loaded into it.
-    std::string text = *entry;
-    if (text.rfind("SEQPOINT_DIR=", 0) != 0 && text.rfind("LD_PRELOAD=", 0) != 0) {
-      environment.push_back(text);
-    }
+    // The daemon must not be profiled, nor anything else be loaded into it. Settings are those of a
+    // daemon that somebody configured: this one would write into its store, or ask for its port.
+    const std::string text = *entry;
+    const auto begins = [&](const char* name) { return absl::StartsWith(text, name); };
+    if (begins("SEQPOINT_DIR=") || begins("LD_PRELOAD=") || begins("SEQPOINTD_")) continue;
+    environment.push_back(text);
   }
   environment.push_back("SEQPOINT_DIR=" + directory);
   std::vector<char*> pointers;
@@ -343,7 +432,9 @@ absl::StatusOr<std::string> StartPrivateDaemon() {
                                              logged ? "; its log is " + log : std::string()));
 }
 
-absl::StatusOr<std::unique_ptr<Connection>> Connection::Open(const ConnectOptions& options) {
+absl::StatusOr<std::unique_ptr<Connection>> Connection::Open(const ConnectOptions& given) {
+  const ConnectOptions options = WithEnvironment(given);
+  SEQPOINT_RETURN_IF_ERROR(CheckServer(options));
   // Never given back: gRPC's own clean-up may wait ten seconds for a poller. Not earlier: it starts
   // threads.
   static const bool kept = (grpc_init(), true);
@@ -354,11 +445,12 @@ absl::StatusOr<std::unique_ptr<Connection>> Connection::Open(const ConnectOption
   arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, kConnectTimeoutMs);
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, kMostBackoffMs);
   if (!options.server.empty()) {
+    SEQPOINT_ASSIGN_OR_RETURN(const TlsProbe tls, ReadTlsFiles(options));
     SEQPOINT_ASSIGN_OR_RETURN(std::shared_ptr<grpc::ChannelCredentials> credentials,
-                              TlsCredentials(options));
+                              TlsCredentials(tls, options.token_file));
     std::shared_ptr<grpc::Channel> channel =
         grpc::CreateCustomChannel(options.server, credentials, arguments);
-    SEQPOINT_RETURN_IF_ERROR(Reach(*channel, options.server));
+    SEQPOINT_RETURN_IF_ERROR(Reach(*channel, tls));
     return std::unique_ptr<Connection>(new Connection(channel, ""));
   }
   std::vector<std::string> sockets;
@@ -369,33 +461,40 @@ absl::StatusOr<std::unique_ptr<Connection>> Connection::Open(const ConnectOption
       sockets.push_back(directory + "/api.sock");
     }
   }
-  std::string found;
-  std::vector<std::string> denied;  // sockets of other users
+  std::string found, why;
+  // Beside another user's daemon, in its folder, there is no place for one of ours.
+  bool place = options.socket_path.empty();
   for (const std::string& socket : sockets) {
     std::string whose;
     if (found.empty() && Answers(socket, &whose)) found = socket;
-    if (!whose.empty()) denied.push_back(whose);
+    if (whose.empty()) continue;
+    absl::StrAppend(&why, why.empty() ? "" : "; ", whose);
+    if (socket == PrivateDirectory() + "/api.sock") place = false;
   }
-  std::string why;
-  for (const std::string& whose : denied) absl::StrAppend(&why, "; ", whose);
-  // Beside another user's daemon, in a folder that is named, there is no place for one of ours.
-  const bool place = denied.size() < sockets.size();
+  const std::string here = options.socket_path.empty() ? WhatBelongsHere() : "";
+  if (found.empty() && why.empty() && !here.empty()) return absl::UnavailableError(here);
+  const char* const between = why.empty() ? "" : "; ";
   bool started = false;
-  if (found.empty() && options.start_private && options.socket_path.empty() && place) {
+  if (found.empty() && options.start_private && place) {
     absl::StatusOr<std::string> directory = StartPrivateDaemon();
     if (!directory.ok()) {
       return absl::UnavailableError(
-          absl::StrCat("no daemon answers on ", absl::StrJoin(sockets, ", "), why,
+          absl::StrCat("no daemon answers on ", absl::StrJoin(sockets, ", "), between, why,
                        ", and none could be started: ", std::string(directory.status().message())));
     }
     found = *directory + "/api.sock";
     started = true;
+    if (!why.empty()) {
+      fprintf(stderr, "seqpoint: %s; a daemon of your own was started in %s\n",
+              Printable(why).c_str(), Printable(*directory).c_str());
+    }
   }
   if (found.empty()) {
     return absl::UnavailableError(
-        absl::StrCat("no daemon answers on ", absl::StrJoin(sockets, ", "), why,
-                     place ? "; start seqpointd, or set SEQPOINT_DIR"
-                           : "; set SEQPOINT_DIR to a folder of yours, for a daemon of your own"));
+        absl::StrCat("no daemon answers on ", absl::StrJoin(sockets, ", "), between, why,
+                     place || why.empty()
+                         ? "; start seqpointd, or set SEQPOINT_DIR"
+                         : "; set SEQPOINT_DIR to a folder of yours, for a daemon of your own"));
   }
   std::unique_ptr<Connection> connection(new Connection(
       grpc::CreateCustomChannel("unix:" + found, grpc::InsecureChannelCredentials(), arguments),

@@ -29,12 +29,16 @@ struct ConnectOptions {
   std::string certificate_file;  // PEM, with key_file: mutual TLS
   std::string key_file;
   std::string token_file;  // who the client is, with or without a certificate
+  // Without a socket_path, what is empty above is read from SEQPOINT_SERVER, and with a server from
+  // SEQPOINT_CA, SEQPOINT_CERT, SEQPOINT_KEY and SEQPOINT_TOKEN_FILE.
+  bool use_environment = true;
 };
 
 class Connection {
  public:
-  // Errors: Unavailable (exit code 3) with what was tried.
-  static absl::StatusOr<std::unique_ptr<Connection>> Open(const ConnectOptions& options);
+  // Errors: Unavailable (exit code 3) with what was tried; InvalidArgument: options that do not go
+  // together, or a file that is none.
+  static absl::StatusOr<std::unique_ptr<Connection>> Open(const ConnectOptions& given);
 
   v1::Profiler::Stub& stub() { return *stub_; }
   // Folder of the daemon's sockets, for SEQPOINT_DIR; empty with --server.

@@ -13,7 +13,9 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/time.h"
@@ -26,6 +28,7 @@
 #include "daemon/operate/log_format.h"
 #include "daemon/operate/notify.h"
 #include "daemon/operate/probes.h"
+#include "daemon/operate/start_note.h"
 #include "daemon/rpc/server.h"
 #include "daemon/rpc/standby.h"
 #include "daemon/rpc/uplink.h"
@@ -209,6 +212,25 @@ absl::StatusOr<std::unique_ptr<HttpServer>> StartHttp(const Settings& settings,
   return http;
 }
 
+// Clients find it while this daemon is down. A private one is started by whoever needs it.
+void LeaveNote(int argc, char** argv, const Settings& settings) {
+  if (settings.private_daemon) return;
+  std::vector<std::string> command;
+  for (const char* const* entry = environ; *entry != nullptr; ++entry) {
+    if (absl::StartsWith(*entry, "SEQPOINTD_")) {
+      command.push_back(seqpoint::settings::WithoutSecrets(*entry));
+    }
+  }
+  if (!command.empty()) command.insert(command.begin(), "env");
+  command.insert(command.end(), argv, argv + argc);
+  const bool is_hub = settings.daemon.takes_nodes, is_node = settings.daemon.has_hub;
+  seqpoint::operate::LeaveStartNote(settings.directory,
+                                    is_hub    ? "hub"
+                                    : is_node ? "node's daemon"
+                                              : "daemon",
+                                    command);
+}
+
 // Passes calls to the hub that leads until this one does. Null: the daemon is to end.
 absl::StatusOr<std::unique_ptr<Store>> AwaitLease(int argc, char** argv, Settings& settings,
                                                   const Notifier& notifier, int signal_fd) {
@@ -220,6 +242,7 @@ absl::StatusOr<std::unique_ptr<Store>> AwaitLease(int argc, char** argv, Setting
   options.store.standby = true;
   mkdir(settings.directory.c_str(), 0700);  // where that fails, listening there says so
   SEQPOINT_ASSIGN_OR_RETURN(const auto standby, Standby::Start(options));
+  LeaveNote(argc, argv, settings);
   SEQPOINT_ASSIGN_OR_RETURN(const auto http, StartHttp(settings, [&](std::string_view path) {
                               return AnswerOnStandby(path, *standby);
                             }));
@@ -247,6 +270,7 @@ absl::StatusOr<std::string> Run(int argc, char** argv, Settings& settings, const
                               return seqpoint::rpc::Server::Start(settings.server,
                                                                   &daemon->backend());
                             }));
+  LeaveNote(argc, argv, settings);
   std::unique_ptr<seqpoint::rpc::Uplink> uplink;
   if (settings.daemon.has_hub) {
     SEQPOINT_ASSIGN_OR_RETURN(

@@ -1,9 +1,12 @@
 #include <fcntl.h>
+#include <sched.h>
+#include <sys/mount.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <filesystem>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "daemon/rpc/server.h"
 #include "gmock/gmock.h"
@@ -129,7 +132,7 @@ TEST_F(ClientTest, NoDaemonIsSaidWithTheWayOut) {
   EXPECT_THAT(result.err, HasSubstr("SEQPOINT_DAEMON=/nonexistent/seqpointd: No such file"));
   result = Client({"jobs", "--server", "localhost:1"});
   EXPECT_EQ(result.code, 3);
-  EXPECT_THAT(result.err, HasSubstr("no daemon answers on localhost:1 over TLS"));
+  EXPECT_THAT(result.err, HasSubstr("no daemon answers on localhost:1 over TLS: nothing listens"));
   setenv("SEQPOINT_DAEMON", DAEMON_BINARY, 1);
   setenv("FAKE_FAILURE", "store /x is in use by process 12", 1);
   result = Client({"jobs"});
@@ -179,6 +182,107 @@ TEST_F(ClientTest, ASocketOfAnotherUserIsSaidToBeOne) {
                                                    "does not let this user in"),
                                 HasSubstr("set SEQPOINT_DIR to a folder of yours"),
                                 Not(HasSubstr("ended after its start"))));
+}
+
+// The daemon of the machine lets others enter its folder and ends what they begin. In a namespace
+// of its own, as the test cannot have /run/seqpoint.
+TEST_F(ClientTest, AUserWhomTheMachinesDaemonRefusesGetsOneOfHisOwn) {
+  if (getuid() != 0) GTEST_SKIP() << "only root can be another user";
+  const std::string client = directory_ / "seqpoint", daemon = directory_ / "fake_seqpointd";
+  std::filesystem::copy_file(CLIENT_BINARY, client);
+  std::filesystem::copy_file(DAEMON_BINARY, daemon);
+  chmod(directory_.c_str(), 0755);
+  const std::string home = directory_ / "home";
+  std::filesystem::create_directory(home);
+  const uid_t user = 40'000 + static_cast<uid_t>(getpid());
+  ASSERT_EQ(chown(home.c_str(), user, user), 0);
+  const std::string out = directory_ / "out", err = directory_ / "err";
+  const pid_t child = fork();
+  if (child == 0) {
+    dup2(open(out.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600), 1);
+    dup2(open(err.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600), 2);
+    if (unshare(CLONE_NEWNS) != 0 ||
+        mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||
+        mount("none", "/run", "tmpfs", 0, nullptr) != 0 || mkdir("/run/seqpoint", 0755) != 0) {
+      _exit(98);
+    }
+    if (fork() == 0) {  // threads do not go through a fork: the server gets a process of its own
+      setenv("SEQPOINT_DIR", "/run/seqpoint", 1);
+      execl(daemon.c_str(), "seqpointd", "--allow-users", "1", nullptr);
+      _exit(99);
+    }
+    for (int i = 0; i < 500 && access("/run/seqpoint/api.sock", F_OK) != 0; ++i) usleep(10'000);
+    if (setgid(user) != 0 || setuid(user) != 0) _exit(98);
+    unsetenv("SEQPOINT_DIR");
+    unsetenv("XDG_RUNTIME_DIR");
+    setenv("HOME", home.c_str(), 1);
+    setenv("SEQPOINT_DAEMON", daemon.c_str(), 1);
+    execl(client.c_str(), "seqpoint", "jobs", nullptr);
+    _exit(99);
+  }
+  const Result result = Wait(child);
+  const std::string own = absl::StrCat("/tmp/seqpoint-", user);
+  std::filesystem::remove_all(own);
+  if (result.code == 98) GTEST_SKIP() << "no namespace, or cannot become another user";
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_THAT(result.err,
+              AllOf(HasSubstr("/run/seqpoint/api.sock belongs to user root, whose daemon does not "
+                              "let this user in; a daemon of your own was started in " +
+                              own)));
+}
+
+TEST_F(ClientTest, TheFolderOfAHubThatIsDownGetsNoPrivateDaemon) {
+  std::ofstream(directory_ / "seqpointd.start")
+      << "hub\n/usr/bin/seqpointd --accept-nodes --dir /tmp/hub\n";
+  for (const char* command : {"jobs", "project", "fleet", "ranks", "whatif"}) {
+    std::vector<std::string> words = {command, "gnmt"};
+    if (std::string_view(command) == "fleet") words = {command};
+    if (std::string_view(command) == "whatif") words = {command, "gnmt", "--list"};
+    const Result result = Client(words);
+    EXPECT_EQ(result.code, 3) << command;
+    EXPECT_THAT(result.err, AllOf(HasSubstr("the hub at " + directory_.string() +
+                                            " does not run; start it "
+                                            "(/usr/bin/seqpointd --accept-nodes --dir /tmp/hub)"),
+                                  HasSubstr("remove " + (directory_ / "seqpointd.start").string())))
+        << command;
+    EXPECT_FALSE(std::filesystem::exists(directory_ / "api.sock")) << command;
+  }
+  std::filesystem::remove(directory_ / "seqpointd.start");
+  EXPECT_EQ(Client({"jobs"}).code, 0);
+}
+
+TEST_F(ClientTest, APrivateDaemonDoesNotTakeTheSettingsOfAConfiguredOne) {
+  setenv("SEQPOINTD_STORE", "/nonexistent/hub.db", 1);
+  setenv("FAKE_ENVIRONMENT", (directory_ / "environment").c_str(), 1);
+  const Result result = Client({"jobs"});
+  unsetenv("SEQPOINTD_STORE");
+  unsetenv("FAKE_ENVIRONMENT");
+  EXPECT_EQ(result.code, 0) << result.err;
+  const std::string seen = ReadFile(directory_ / "environment");
+  EXPECT_THAT(seen, AllOf(HasSubstr("SEQPOINT_DIR="), Not(HasSubstr("SEQPOINTD_"))));
+}
+
+TEST_F(ClientTest, TheServerAndItsFilesMayComeFromVariables) {
+  const std::string nothing = directory_ / "nothing";
+  setenv("SEQPOINT_CA", nothing.c_str(), 1);
+  EXPECT_EQ(Client({"jobs"}).code, 0);  // the daemon here needs none
+  setenv("SEQPOINT_SERVER", "localhost:1", 1);
+  for (const char* command : {"jobs", "fleet", "nodes"}) {
+    EXPECT_THAT(Client({command}).err, HasSubstr("cannot read " + nothing)) << command;
+  }
+  unsetenv("SEQPOINT_CA");
+  EXPECT_THAT(Client({"jobs"}).err, HasSubstr("no daemon answers on localhost:1"));
+  EXPECT_THAT(Client({"jobs", "--server", "localhost:2"}).err, HasSubstr("on localhost:2"));
+  EXPECT_EQ(Client({"jobs", "--socket", directory_ / "api.sock"}).code, 0);
+  EXPECT_EQ(Client({"run", "--quiet", "--", "true"}).code, 0);  // tells the daemon here
+  setenv("SEQPOINT_SERVER", "localhost", 1);
+  EXPECT_THAT(Client({"jobs"}).err, HasSubstr("\"localhost\" is not HOST:PORT"));
+  setenv("SEQPOINT_SERVER", "localhost:1", 1);
+  setenv("SEQPOINT_CERT", "c", 1);
+  EXPECT_THAT(Client({"jobs"}).err, HasSubstr("--key (SEQPOINT_KEY)"));
+  unsetenv("SEQPOINT_CERT");
+  unsetenv("SEQPOINT_SERVER");
+  EXPECT_THAT(Client({"jobs", "--ca", "x"}).err, HasSubstr("--ca is for a daemon on the network"));
 }
 
 TEST_F(ClientTest, DoctorEndsWithOneWhenThereIsAProblem) {

@@ -19,18 +19,15 @@ void Context::AddTo(CLI::App* app) {
   app->add_flag_callback(
       "--no-start", [this] { connect_.start_private = false; },
       "do not start a private daemon when none answers");
-  auto* server =
-      AddValue(app, "--server ADDRESS", &connect_.server, "host:port of a remote daemon, over TLS");
-  AddValue(app, "--ca FILE", &connect_.ca_file, "PEM file of the certificate authority to trust")
-      ->needs(server);
-  auto* certificate = AddValue(app, "--cert FILE", &connect_.certificate_file,
-                               "PEM file of the client's certificate")
-                          ->needs(server);
-  AddValue(app, "--key FILE", &connect_.key_file, "PEM file of the client's key")
-      ->needs(certificate);
+  AddValue(app, "--server HOST:PORT", &connect_.server,
+           "a daemon on the network, over TLS (default: SEQPOINT_SERVER)");
+  AddValue(app, "--ca FILE", &connect_.ca_file,
+           "PEM file of the authority of its certificate (default: SEQPOINT_CA)");
+  AddValue(app, "--cert FILE", &connect_.certificate_file,
+           "PEM file of the client's certificate (default: SEQPOINT_CERT)");
+  AddValue(app, "--key FILE", &connect_.key_file, "PEM file of its key (default: SEQPOINT_KEY)");
   AddValue(app, "--token-file FILE", &connect_.token_file,
-           "file with the client's token (default: SEQPOINT_TOKEN_FILE)")
-      ->needs(server);
+           "file with the client's token (default: SEQPOINT_TOKEN_FILE)");
 }
 
 absl::StatusOr<std::unique_ptr<Connection>> Context::ConnectToRunning() const {

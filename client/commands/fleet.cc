@@ -4,6 +4,7 @@
 #include "client/commands/commands.h"
 #include "client/commands/jobs.h"
 #include "client/commands/options.h"
+#include "client/commands/whatif.h"
 #include "client/text/fleet_text.h"
 #include "client/text/help.h"
 #include "daemon/base/json_string.h"
@@ -17,16 +18,24 @@ struct FleetOptions {
 };
 
 // Asks job by job: each replays its traces, which takes seconds where they are large.
-FleetWhatIf AskWhatIf(const Context& context, const v1::GetFleetReply& fleet,
-                      const std::string& change) {
+// InvalidArgument: the change is none, with any job.
+absl::StatusOr<FleetWhatIf> AskWhatIf(const Context& context, const v1::GetFleetReply& fleet,
+                                      const v1::WhatIfChange& change) {
   FleetWhatIf answers;
+  absl::Status refused;
+  size_t refusals = 0;
   for (const v1::FleetJob& job : fleet.jobs()) {
     if (!job.has_gpu_ns()) continue;
     v1::WhatIfRequest request;
     request.set_job(job.job_id());
-    request.add_changes()->set_preset(change);
-    answers.emplace(job.job_id(), context.Call(&v1::Profiler::Stub::WhatIf, request));
+    *request.add_changes() = change;
+    const auto [answer, added] =
+        answers.emplace(job.job_id(), context.Call(&v1::Profiler::Stub::WhatIf, request));
+    if (!absl::IsInvalidArgument(answer->second.status())) continue;
+    refused = answer->second.status();
+    ++refusals;
   }
+  if (refusals > 0 && refusals == answers.size()) return refused;
   return answers;
 }
 
@@ -49,12 +58,18 @@ std::string FleetJson(const v1::GetFleetReply& fleet, const FleetWhatIf& what_if
 absl::StatusOr<int> ShowFleet(const Context& context, FleetOptions& options) {
   const absl::StatusOr<v1::ListJobsRequest> jobs = options.jobs.Request(absl::Now());
   if (!jobs.ok()) return context.UsageError(std::string(jobs.status().message()));
+  v1::WhatIfChange change;
+  if (!options.change.empty()) {
+    SEQPOINT_ASSIGN_OR_RETURN(change, ReadChange(context, options.change));
+  }
   v1::GetFleetRequest request;
   *request.mutable_jobs() = *jobs;
   SEQPOINT_ASSIGN_OR_RETURN(v1::GetFleetReply fleet,
                             context.Call(&v1::Profiler::Stub::GetFleet, request));
   FleetWhatIf what_if;
-  if (!options.change.empty()) what_if = AskWhatIf(context, fleet, options.change);
+  if (!options.change.empty()) {
+    SEQPOINT_ASSIGN_OR_RETURN(what_if, AskWhatIf(context, fleet, change));
+  }
   if (context.json()) {
     Context::Print(FleetJson(fleet, what_if));
     return kExitOk;
@@ -77,7 +92,8 @@ void AddFleet(CLI::App* app, Context* context) {
            Name())
       ->delimiter(',');
   AddValue(command, "--whatif CHANGE", &options->change,
-           "a preset, with parameters behind commas: what it would save in each job", Name());
+           "a preset or a file, with parameters behind commas: what it would save in each job",
+           Name());
 }
 
 }  // namespace seqpoint::client

@@ -12,6 +12,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "client/commands/commands.h"
 #include "client/commands/figures.h"
 #include "client/commands/options.h"
@@ -89,12 +90,18 @@ absl::StatusOr<v1::WhatIfChange> ReadChange(const std::string& text,
   }
   if (!is_preset) {
     return InvalidArgument("there is neither a preset nor a file ", Quote(name),
-                           DidYouMean(name, presets),
-                           "; `seqpoint whatif --presets` lists presets");
+                           DidYouMean(name, presets), "; presets are ",
+                           absl::StrJoin(presets, ", "),
+                           " (`seqpoint whatif --presets` says what they assume)");
   }
   v1::WhatIfChange change;
   change.set_preset(Printable(text));
   return change;
+}
+
+absl::StatusOr<v1::WhatIfChange> ReadChange(const Context& context, const std::string& text) {
+  SEQPOINT_ASSIGN_OR_RETURN(const std::vector<std::string> presets, ListNames(context));
+  return ReadChange(text, presets);
 }
 
 std::string PresetsText(const v1::ListPresetsReply& reply) {

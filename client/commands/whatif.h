@@ -18,6 +18,9 @@ namespace seqpoint::client {
 absl::StatusOr<v1::WhatIfChange> ReadChange(const std::string& text,
                                             const std::vector<std::string>& presets);
 
+// The same, with the presets of the daemon.
+absl::StatusOr<v1::WhatIfChange> ReadChange(const Context& context, const std::string& text);
+
 // Presets: what they assume, their parameters, their source.
 std::string PresetsText(const v1::ListPresetsReply& reply);
 // The daemon's; none where none answers.

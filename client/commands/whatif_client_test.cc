@@ -158,6 +158,12 @@ TEST_F(ClientTest, AMistakenWhatIfIsNamed) {
     EXPECT_EQ(result.out, "") << words;
   }
   EXPECT_EQ(Client({"whatif", "nope", "--list"}).code, 4);
+  // Of all jobs, too; also where there is none to ask about.
+  const Result fleet = Client({"fleet", "--whatif", "nosuch"});
+  EXPECT_EQ(fleet.code, 2);
+  EXPECT_THAT(fleet.err, HasSubstr("neither a preset nor a file \"nosuch\"; presets are amp, "));
+  EXPECT_EQ(fleet.out, "");
+  EXPECT_EQ(Client({"fleet", "--whatif", "amp"}).code, 0);
   backend_.SetError(absl::InvalidArgumentError("my.whatif: line 3: no such step"));
   EXPECT_EQ(Client({"whatif", "1", "--list"}).code, 2);
 }

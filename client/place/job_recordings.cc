@@ -133,7 +133,7 @@ absl::StatusOr<JobRecordings> WeighJobRecordings(const v1::Job& job,
 
 absl::StatusOr<JobRecordings> FindJobRecordings(const std::string& socket, const std::string& job) {
   SEQPOINT_ASSIGN_OR_RETURN(std::unique_ptr<Connection> connection,
-                            Connection::Open({.socket_path = socket}));
+                            Connection::Open({.socket_path = socket, .use_environment = false}));
   SEQPOINT_ASSIGN_OR_RETURN(const v1::Job found, connection->GetJob(job));
   v1::GetSeqPointsRequest of_points;
   of_points.set_job(found.id());

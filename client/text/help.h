@@ -146,7 +146,9 @@ there is a problem. With --json an error is also an object on standard output.
 Environment: SEQPOINT_DIR (folder of the daemon's sockets; default $XDG_RUNTIME_DIR/seqpoint, then
 /run/seqpoint), SEQPOINT_DAEMON (path of seqpointd), SEQPOINT_LIBRARY (path of
 libseqpoint_inject.so), SEQPOINT_CUPTI_LIB (path of libcupti), SEQPOINT_ADAPTER (folder of the
-PyTorch adapter; 0: none).)";
+PyTorch adapter; 0: none). SEQPOINT_SERVER, SEQPOINT_CA, SEQPOINT_CERT, SEQPOINT_KEY and
+SEQPOINT_TOKEN_FILE stand for the options of these names, for all commands but `run`; --socket goes
+before them, and they go before SEQPOINT_DIR.)";
 
 }  // namespace seqpoint::client
 

@@ -6,6 +6,8 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <fstream>
+#include <string>
 #include <thread>
 
 #include "absl/strings/match.h"
@@ -14,6 +16,8 @@
 #include "daemon/operate/log_format.h"
 #include "daemon/operate/notify.h"
 #include "daemon/operate/probes.h"
+#include "daemon/operate/start_note.h"
+#include "proto/start_note.h"
 #include "spdlog/details/log_msg.h"
 #include "tests/support/daemon_in_process.h"
 #include "tests/support/temp_folder.h"
@@ -29,6 +33,17 @@ TEST(LogFormatTest, AnObjectALine) {
   EXPECT_EQ(std::string(out.data(), out.size()),
             "{\"time\":\"2026-01-01T00:00:00.123Z\",\"level\":\"warning\","
             "\"message\":\"job \\\"a\\\"\\u000aended\"}\n");
+}
+
+TEST(StartNoteTest, ACommandLineIsOneThatAShellTakes) {
+  const TempFolder folder;
+  LeaveStartNote(folder.path(), "hub", {"seqpointd", "--store", "/a b/it's.db", ""});
+  std::ifstream note(folder.path() / kStartNote);
+  std::string kind, command;
+  std::getline(note, kind);
+  std::getline(note, command);
+  EXPECT_EQ(kind, "hub");
+  EXPECT_EQ(command, "seqpointd --store '/a b/it'\\''s.db' ''");
 }
 
 class ProbesTest : public service::DaemonTest {};

@@ -1,10 +1,18 @@
 #include "daemon/rpc/hub_channel.h"
 
+#include <errno.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
 #include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "daemon/base/status_macros.h"
+#include "proto/tls_probe.h"
 
 namespace seqpoint::rpc {
 namespace {
@@ -55,6 +63,32 @@ HubChannel::HubChannel(std::string address, std::unique_ptr<TlsFiles> files)
     : address_(std::move(address)),
       files_(std::move(files)),
       channel_(NewChannel(address_, files_.get())) {}
+
+std::string HubChannel::WhyNotConnected() const {
+  if (files_ != nullptr) {
+    return WhyNoTls({.address = address_,
+                     .authorities = files_->pem().authorities,
+                     .certificate = files_->pem().certificate,
+                     .key = files_->pem().key,
+                     .authorities_from = "--hub-ca",
+                     .certificate_from = "--tls-certificate"});
+  }
+  const std::string path(absl::StripPrefix(address_, "unix:"));
+  sockaddr_un address = {};
+  address.sun_family = AF_UNIX;
+  if (path.size() >= sizeof address.sun_path)
+    return absl::StrCat(path, " is too long for a socket");
+  path.copy(address.sun_path, path.size());
+  const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  const bool answers =
+      connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0 ||
+      errno == EAGAIN;
+  const int error = errno;
+  close(fd);
+  if (answers) return "";
+  return absl::StrCat("nobody answers on ", path, " (", strerror(error),
+                      "); start the hub, or look at the path");
+}
 
 std::shared_ptr<grpc::Channel> HubChannel::Get() {
   if (files_ != nullptr && files_->Reload()) channel_ = NewChannel(address_, files_.get());

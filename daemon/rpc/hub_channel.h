@@ -24,6 +24,9 @@ class HubChannel {
   const std::string& address() const { return address_; }
   // A new one where the files have changed. It connects when it is used.
   std::shared_ptr<grpc::Channel> Get();
+  // Why no connection is made, found by another attempt: a sentence with the way out. Empty: one
+  // is. It waits for some seconds where nobody answers.
+  std::string WhyNotConnected() const;
 
  private:
   HubChannel(std::string address, std::unique_ptr<TlsFiles> files);

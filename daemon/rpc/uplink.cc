@@ -273,7 +273,9 @@ class UplinkImpl final : public Uplink {
     for (size_t next = 0; !stop_; next = (next + 1) % hubs_.size()) {
       HubChannel& hub = *hubs_[next];
       const std::shared_ptr<grpc::Channel> channel = hub.Get();
-      channel->WaitForConnected(std::chrono::system_clock::now() + kConnect);
+      const bool connected = channel->WaitForConnected(std::chrono::system_clock::now() + kConnect);
+      // gRPC has one sentence for all causes, in words of its own.
+      const std::string why_not = connected || stop_ ? "" : hub.WhyNotConnected();
       HubStream stream(channel, outbox_, traces_);
       {
         absl::MutexLock lock(&mutex_);
@@ -289,7 +291,8 @@ class UplinkImpl final : public Uplink {
       absl::MutexLock lock(&mutex_);
       stream_ = nullptr;
       if (stop_) return;
-      SetConnection(hub, absl::StrCat("hub ", hub.address(), ": ", status.message(),
+      const std::string why = why_not.empty() ? std::string(status.message()) : why_not;
+      SetConnection(hub, absl::StrCat("hub ", hub.address(), ": ", why,
                                       "; this node goes on by itself and tries again"));
       if (next + 1 < hubs_.size()) continue;
       const double part = std::uniform_real_distribution<double>(0.5, 1)(random);

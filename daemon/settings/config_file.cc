@@ -27,6 +27,33 @@ std::string PlaceOf(std::string_view text, const std::string& file, const std::s
   return place;
 }
 
+// The library takes a quote that is not closed, or a list over several lines, as part of a value.
+absl::Status CheckQuotes(std::string_view text, const std::string& file) {
+  int number = 0;
+  for (absl::string_view line : absl::StrSplit(absl::string_view(text.data(), text.size()), '\n')) {
+    ++number;
+    line = absl::StripAsciiWhitespace(line);
+    const size_t equals = line.find('=');
+    if (equals == absl::string_view::npos || absl::StartsWith(line, "#")) continue;
+    const absl::string_view value = absl::StripLeadingAsciiWhitespace(line.substr(equals + 1));
+    const char quote = value.empty() ? '\0' : value[0];
+    if (quote != '"' && quote != '\'') continue;
+    size_t end = 1;
+    while (end < value.size() && value[end] != quote) end += value[end] == '\\' ? 2 : 1;
+    if (end < value.size()) {
+      if (!absl::StrContains(value.substr(0, end), "#")) continue;
+      return absl::InvalidArgumentError(
+          absl::StrCat(file, ":", number, ": a value in the file cannot have a #, which begins a ",
+                       "comment; give it on the command line or in the variable"));
+    }
+    return absl::InvalidArgumentError(
+        absl::StrCat(file, ":", number, ": the quote (", std::string(1, quote), ") that begins in ",
+                     "this line is not closed in it; write `key = ", std::string(1, quote), "value",
+                     std::string(1, quote), "`"));
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::StatusOr<std::vector<CLI::ConfigItem>> ParseConfig(std::string_view text,
@@ -36,6 +63,7 @@ absl::StatusOr<std::vector<CLI::ConfigItem>> ParseConfig(std::string_view text,
     return absl::InvalidArgumentError(absl::StrCat(file, ": it has more than ", kMostConfigBytes,
                                                    " bytes, and is no page of ", "settings"));
   }
+  if (absl::Status quotes = CheckQuotes(text, file); !quotes.ok()) return quotes;
   std::vector<CLI::ConfigItem> items;
   try {
     std::istringstream stream{std::string(text)};

@@ -19,12 +19,18 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "daemon/base/json_string.h"
+#include "daemon/base/status_macros.h"
+#include "daemon/rpc/access.h"
+#include "daemon/rpc/tls_files.h"
 #include "daemon/settings/config_file.h"
 #include "proto/host_name.h"
+#include "proto/tls_probe.h"
 
 namespace seqpoint::settings {
 namespace {
 
+constexpr std::string_view kPassword = "password";
+constexpr std::string_view kKeywordLetters = "abcdefghijklmnopqrstuvwxyz_";
 constexpr int64_t kMost = 1'000'000'000'000'000'000;
 
 std::string Environment(const std::string& name) {
@@ -233,6 +239,17 @@ absl::Status CheckTogether(const Settings& settings) {
     return absl::InvalidArgumentError(
         "--hub \"unix:\" has no path; say unix:PATH, the hub's api.sock");
   }
+  const std::pair<const char*, const std::string*> addresses[] = {
+      {"--hub", &settings.uplink.addresses}, {"--peer-address", &settings.peer_address}};
+  for (const auto& [option, list] : addresses) {
+    for (absl::string_view address : absl::StrSplit(*list, ',', absl::SkipWhitespace())) {
+      address = absl::StripAsciiWhitespace(address);
+      if (absl::StartsWith(address, "unix:")) continue;
+      if (const std::string wrong = WhyNoAddress(std::string(address)); !wrong.empty()) {
+        return absl::InvalidArgumentError(absl::StrCat(option, ": ", wrong));
+      }
+    }
+  }
   if (absl::Status status = CheckListen(settings.server); !status.ok()) return status;
   if (settings.peer_address.empty()) return absl::OkStatus();
   if (!settings.daemon.takes_nodes || !IsPostgresAddress(settings.daemon.store_path)) {
@@ -250,6 +267,39 @@ absl::Status CheckTogether(const Settings& settings) {
         "leads, over TLS"));
   }
   return absl::OkStatus();
+}
+
+// "host=db password=x", as libpq takes it, would be the name of a file with the password in it.
+absl::Status CheckStore(const std::string& store) {
+  const size_t word = std::min(store.find_first_not_of(kKeywordLetters), store.size());
+  const size_t equals = store.find_first_not_of(' ', word);
+  if (word == 0 || equals == std::string::npos || store[equals] != '=') return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "--store: \"", store.substr(0, word),
+      "=...\" is neither a file nor a URL; write PostgreSQL's "
+      "address as postgresql://USER@HOST/DATABASE, and a file of such a name as ./NAME"));
+}
+
+// That the files are there and are what they should be. The start says the same.
+absl::Status CheckFiles(const Settings& settings) {
+  const rpc::ServerOptions& server = settings.server;
+  std::vector<rpc::TlsPem> used;
+  if (!server.tcp_address.empty()) {
+    used.push_back({.certificate = server.tls_certificate_file,
+                    .key = server.tls_key_file,
+                    .authorities = server.tls_client_ca_file});
+  }
+  for (const std::string& addresses : {settings.uplink.addresses, settings.peer_address}) {
+    for (absl::string_view address : absl::StrSplit(addresses, ',', absl::SkipWhitespace())) {
+      if (absl::StartsWith(absl::StripAsciiWhitespace(address), "unix:")) continue;
+      used.push_back(PeerFiles(settings));
+    }
+  }
+  for (const rpc::TlsPem& files : used) {
+    SEQPOINT_RETURN_IF_ERROR(rpc::TlsFiles::Open(files).status());
+  }
+  if (server.access.token_file.empty()) return absl::OkStatus();
+  return rpc::Access::Open(server.access).status();
 }
 
 absl::StatusOr<std::set<uid_t>> UsersOf(const std::string& text) {
@@ -276,21 +326,26 @@ std::string VariableOf(std::string_view key) {
 }
 
 std::string WithoutSecrets(std::string_view value) {
-  const size_t user = value.find("://");
-  if (user == std::string_view::npos) return std::string(value);
-  const std::string_view rest = value.substr(user + 3);
-  const size_t at = rest.substr(0, rest.find('/')).rfind('@');
-  const size_t colon = rest.find(':');
   std::string text(value);
-  if (at != std::string_view::npos && colon < at) {
-    text.replace(user + 3 + colon + 1, at - colon - 1, "***");
-  }
-  // postgresql://host/db?password=…
-  const size_t key = text.find("password=");
-  if (key != std::string::npos) {
-    const size_t begin = key + std::string_view("password=").size();
-    const size_t end = std::min(text.find('&', begin), text.size());
-    text.replace(begin, end - begin, "***");
+  // postgresql://USER:PASSWORD@HOST: rather too much than half of a password that has a '/' or '@'.
+  const size_t begin = text.find("://");
+  const size_t at = begin == std::string::npos ? begin : text.rfind('@');
+  const size_t colon = begin == std::string::npos ? begin : text.find(':', begin + 3);
+  if (at != std::string::npos && colon < at) text.replace(colon + 1, at - colon - 1, "***");
+  // ?password=PASSWORD&..., and as libpq takes it: password = 'PASS WORD'
+  for (size_t key = text.find(kPassword); key != std::string::npos;
+       key = text.find(kPassword, key + kPassword.size())) {
+    const size_t equals = text.find_first_not_of(' ', key + kPassword.size());
+    if (equals == std::string::npos || text[equals] != '=') continue;
+    const size_t first = std::min(text.find_first_not_of(' ', equals + 1), text.size());
+    size_t end = first;
+    if (first < text.size() && text[first] == '\'') {
+      for (++end; end < text.size() && text[end] != '\''; ++end) end += text[end] == '\\' ? 1 : 0;
+      end = std::min(end + 1, text.size());
+    } else {
+      end = std::min(text.find_first_of("& ", first), text.size());
+    }
+    text.replace(first, end - first, "***");
   }
   return text;
 }
@@ -344,7 +399,17 @@ absl::StatusOr<Settings> LoadSettings(int argc, const char* const* argv) {
       settings.answer += '\n';
       return settings;
     }
-    std::string message = error.what();
+    std::string message = WithoutSecrets(error.what());
+    for (const CLI::Option* option : options) {
+      // Numbers have their own check: this is a flag.
+      absl::string_view value = message;
+      if (!absl::ConsumePrefix(&value,
+                               absl::StrCat("Could not convert: --", KeyOf(*option), " = ")))
+        continue;
+      message = absl::StrCat("--", KeyOf(*option), ": \"", value.substr(0, 60),
+                             "\" is neither true nor false");
+      break;
+    }
     for (const CLI::Option* option : options) {
       const std::string key = KeyOf(*option), from = source(key);
       if (from == "command line" || from == "default") continue;
@@ -353,6 +418,9 @@ absl::StatusOr<Settings> LoadSettings(int argc, const char* const* argv) {
       }
     }
     return absl::InvalidArgumentError(absl::StrCat(message, "; see seqpointd --help"));
+  }
+  if (const absl::Status status = CheckStore(settings.daemon.store_path); !status.ok()) {
+    return status;
   }
   if (const absl::Status status = CheckTogether(settings); !status.ok()) return status;
   auto users = UsersOf(settings.allowed_users);
@@ -363,8 +431,10 @@ absl::StatusOr<Settings> LoadSettings(int argc, const char* const* argv) {
       WithoutSecrets(settings.daemon.store_path) != settings.daemon.store_path) {
     return absl::InvalidArgumentError(
         "--store: other users see a password on the command line; leave it out, and put it into "
-        "~/.pgpass, the configuration file or SEQPOINTD_STORE");
+        "PGPASSWORD or ~/.pgpass");
   }
+
+  if (check_config) SEQPOINT_RETURN_IF_ERROR(CheckFiles(settings));
 
   for (const CLI::Option* option : options) {
     settings.values[KeyOf(*option)] = WithoutSecrets(TextOf(*option));

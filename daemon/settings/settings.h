@@ -47,7 +47,7 @@ absl::StatusOr<Settings> LoadSettings(int argc, const char* const* argv);
 
 // SEQPOINTD_MAX_JOB_AGE for "max-job-age".
 std::string VariableOf(std::string_view key);
-// A password in a URL becomes ***.
+// Passwords in a URL, or as libpq takes them (password=...), become ***.
 std::string WithoutSecrets(std::string_view value);
 
 // The keys whose values are not the same in both. First those that take effect with a reload.

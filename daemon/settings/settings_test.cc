@@ -6,11 +6,14 @@
 
 #include <fstream>
 
+#include "absl/strings/str_cat.h"
 #include "tests/support/temp_folder.h"
 
 namespace seqpoint::settings {
 namespace {
 
+using ::testing::AllOf;
+using ::testing::AnyOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
@@ -106,6 +109,57 @@ TEST_F(SettingsTest, APasswordOnTheCommandLineIsRefusedAndNotRepeated) {
   EXPECT_TRUE(Load({"--store", "postgresql://user@host/db"}).ok());
 }
 
+TEST_F(SettingsTest, AQuoteThatIsNotClosedIsNamedWithItsLine) {
+  for (const char* line : {"store = \"/data/a.db", "store = '/data/a.db", "store = \"a\\\""}) {
+    const std::string file = Write(absl::StrCat("# one\n", line, "\nmeasurements = 3\n"));
+    EXPECT_THAT(Error({"--config", file.c_str()}), HasSubstr(file + ":2: the quote")) << line;
+  }
+  std::string file = Write("store = \"/data/#1.db\"\n");
+  EXPECT_THAT(Error({"--config", file.c_str()}), HasSubstr(":1: a value in the file cannot have"));
+  file = Write("store = \"/data/1.db\"  # \"a\n");
+  EXPECT_EQ(Load({"--config", file.c_str()})->daemon.store_path, "/data/1.db");
+}
+
+TEST_F(SettingsTest, AFlagThatIsNoneIsNamedWithItsPlace) {
+  setenv("SEQPOINTD_ACCEPT_NODES", "maybe", 1);
+  EXPECT_THAT(Error({}), HasSubstr("--accept-nodes: \"maybe\" is neither true nor false (from "
+                                   "SEQPOINTD_ACCEPT_NODES)"));
+  unsetenv("SEQPOINTD_ACCEPT_NODES");
+}
+
+// As libpq takes it, in an address that is none, and where CLI11 repeats what it did not expect.
+TEST_F(SettingsTest, NoFormOfAPasswordIsRepeated) {
+  for (const char* store : {"host=db user=me password=hunter2", "host = db password = 'hun ter2'",
+                            "password=hunter2", "postgresql://me:hunt/er2@db/x"}) {
+    setenv("SEQPOINTD_STORE", store, 1);
+    const auto shown = Load({"--check-config"});
+    EXPECT_THAT(shown.ok() ? shown->answer : std::string(shown.status().message()),
+                Not(AnyOf(HasSubstr("ter2"), HasSubstr("er2@"), HasSubstr("hunt"))))
+        << store;
+  }
+  unsetenv("SEQPOINTD_STORE");
+  EXPECT_THAT(Error({"--store", "host=db password=hunter2"}),
+              AllOf(HasSubstr("write PostgreSQL's address as"), Not(HasSubstr("hunter2"))));
+  EXPECT_THAT(Error({"postgresql://me:hunter2@db/x"}), Not(HasSubstr("hunter2")));
+  EXPECT_TRUE(Load({"--store", "./a=b"}).ok());
+}
+
+TEST_F(SettingsTest, CheckConfigLooksAtTheFiles) {
+  const std::vector<const char*> hub = {
+      "--listen=a:1", "--accept-nodes", "--tls-certificate=/nowhere/hub.pem",
+      "--tls-key=/nowhere/hub.key", "--tls-client-ca=/nowhere/ca.pem"};
+  EXPECT_TRUE(Load(hub).ok());  // the start says it
+  auto checked = hub;
+  checked.push_back("--check-config");
+  EXPECT_THAT(Error(checked), AllOf(HasSubstr("/nowhere/hub.pem"), HasSubstr("No such file")));
+  const std::string no_pem = Write("nothing");
+  const std::string certificate = "--tls-certificate=" + no_pem, key = "--tls-key=" + no_pem,
+                    authority = "--hub-ca=" + no_pem;
+  EXPECT_THAT(
+      Error({"--check-config", "--hub=a:1", certificate.c_str(), key.c_str(), authority.c_str()}),
+      HasSubstr("no certificate in PEM"));
+}
+
 TEST_F(SettingsTest, UsersAreNamesOrNumbersAndThereAreSuch) {
   const auto settings = Load({"--allow-users", "root, 1234"});
   ASSERT_TRUE(settings.ok()) << settings.status();
@@ -124,6 +178,9 @@ TEST_F(SettingsTest, OptionsThatDoNotGoTogetherAreRefusedBeforeTheStart) {
   EXPECT_THAT(Error({"--node-names=n"}), HasSubstr("--node-names is for clients on the network"));
   EXPECT_THAT(Error({"--hub=unix:/a, unix:"}), HasSubstr("has no path"));
   EXPECT_THAT(Error({"--accept-nodes", "--private"}), HasSubstr("leave out --private"));
+  EXPECT_THAT(Error({"--hub=a:1,hub.example"}), HasSubstr("\"hub.example\" is not HOST:PORT"));
+  EXPECT_THAT(Error({"--hub=a:0"}), HasSubstr("is not HOST:PORT"));
+  EXPECT_TRUE(Load({"--hub=a:1, [::1]:7443,unix:/a"}).ok());
 }
 
 TEST_F(SettingsTest, HubsThatShareAStoreNeedOneThatCanBeSharedAndWhatTheyShowEachOther) {
@@ -145,6 +202,9 @@ TEST_F(SettingsTest, SecretsInAddresses) {
   EXPECT_EQ(WithoutSecrets("postgresql://host:5432/db"), "postgresql://host:5432/db");
   EXPECT_EQ(WithoutSecrets("postgresql://u@host:5432/db"), "postgresql://u@host:5432/db");
   EXPECT_EQ(WithoutSecrets("postgresql://u:p@s@host/db"), "postgresql://u:***@host/db");
+  EXPECT_EQ(WithoutSecrets("postgresql://u:p/w@host/db"), "postgresql://u:***@host/db");
+  EXPECT_EQ(WithoutSecrets("host=db password = 'p w' user=u"), "host=db password = *** user=u");
+  EXPECT_EQ(WithoutSecrets("password=p"), "password=***");
   EXPECT_EQ(WithoutSecrets("postgresql://host/db?password=p&user=u"),
             "postgresql://host/db?password=***&user=u");
 }

@@ -16,6 +16,8 @@ import urllib.error
 import urllib.parse
 import urllib.request
 
+from certificate import with_files
+
 BUILD, DEPLOY = sys.argv[1], sys.argv[2]
 BIN = os.path.join(BUILD, "bin")
 PATIENCE_S = 60
@@ -148,7 +150,8 @@ class DebianPackages(Case):
                                                   if path.startswith("/etc/") and path[-1] != "/"))
         for path in settings:
             with open(root + path, encoding="utf-8") as file:  # with the lines that a site takes in
-                text = re.sub(r"(?m)^#(?=[a-z-]+ = )", "", file.read())
+                need("openssl", "openssl")
+                text = with_files(re.sub(r"(?m)^#(?=[a-z-]+ = )", "", file.read()), self.folder)
             with open(f"{self.folder}/settings.toml", "w", encoding="utf-8") as file:
                 file.write(text)
             for one in (root + path, f"{self.folder}/settings.toml"):

@@ -11,7 +11,10 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 import unittest
+
+from certificate import with_files
 
 BUILD, DEPLOY = sys.argv[1], sys.argv[2]
 TYPES = os.path.join(BUILD, "..", "kubernetes-client", "package", "dist", "gen", "models")
@@ -131,13 +134,16 @@ class References(unittest.TestCase):
                     self.assertTrue(security["readOnlyRootFilesystem"])
                     self.assertFalse(security["allowPrivilegeEscalation"])
                     self.assertNotIn("privileged", security)
+        if shutil.which("openssl") is None:
+            self.skipTest("openssl is not there; apt-get install openssl")
+        folder = tempfile.mkdtemp(prefix="seqpoint.")
+        self.addCleanup(shutil.rmtree, folder)
         for document in found:
             for name, text in document.get("data", {}).items():
-                with open(os.path.join(BUILD, f"kubernetes_test_{name}"), "w", encoding="utf-8") as file:
-                    file.write(text)
+                with open(os.path.join(folder, name), "w", encoding="utf-8") as file:
+                    file.write(with_files(text, folder))
                 checked = subprocess.run([f"{BUILD}/bin/seqpointd", "--config", file.name, "--check-config"],
                                          capture_output=True, text=True, check=False)
-                os.remove(file.name)
                 self.assertEqual(checked.returncode, 0, checked.stderr)
 
 

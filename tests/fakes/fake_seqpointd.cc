@@ -1,10 +1,13 @@
 // A daemon for the client's tests: FakeBackend behind the real service, in $SEQPOINT_DIR. Jobs that
-// are prepared end FAKE_JOB_MS later (default: never); the daemon itself ends after a minute.
+// are prepared end FAKE_JOB_MS later (default: never); the daemon itself ends after a minute. It
+// writes its environment into the file FAKE_ENVIRONMENT, and takes --allow-users ID.
 #include <stdlib.h>
 #include <unistd.h>
 
 #include <filesystem>
+#include <fstream>
 #include <map>
+#include <string_view>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
@@ -20,7 +23,15 @@ int main(int argc, char** argv) {
   }
   FakeBackend backend;
   std::filesystem::path directory(getenv("SEQPOINT_DIR"));
-  auto server = seqpoint::rpc::Server::Start({.socket_path = directory / "api.sock"}, &backend);
+  if (const char* path = getenv("FAKE_ENVIRONMENT")) {
+    std::ofstream file(path);
+    for (char** entry = environ; *entry != nullptr; ++entry) file << *entry << "\n";
+  }
+  seqpoint::rpc::ServerOptions options = {.socket_path = directory / "api.sock"};
+  if (argc > 2 && std::string_view(argv[1]) == "--allow-users") {
+    options.allowed_users = {static_cast<uid_t>(atoi(argv[2]))};
+  }
+  auto server = seqpoint::rpc::Server::Start(options, &backend);
   if (!server.ok()) {
     fprintf(stderr, "%s\n", std::string(server.status().message()).c_str());
     return 1;

@@ -36,8 +36,10 @@ class ClientTest : public ::testing::Test {
     setenv("SEQPOINT_LIBRARY", "libm.so.6", 1);
     setenv("FAKE_JOB_MS", "1", 1);
     setenv("TZ", "UTC", 1);
-    for (const char* name : {"LD_PRELOAD", "CUDA_INJECTION64_PATH", "NVTX_INJECTION64_PATH",
-                             "SLURM_JOB_ID", "TORCHELASTIC_RUN_ID", "FAKE_FAILURE"}) {
+    for (const char* name :
+         {"LD_PRELOAD", "CUDA_INJECTION64_PATH", "NVTX_INJECTION64_PATH", "SLURM_JOB_ID",
+          "TORCHELASTIC_RUN_ID", "FAKE_FAILURE", "SEQPOINT_SERVER", "SEQPOINT_CA", "SEQPOINT_CERT",
+          "SEQPOINT_KEY", "SEQPOINT_TOKEN_FILE"}) {
       unsetenv(name);
     }
   }

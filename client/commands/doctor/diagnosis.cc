@@ -163,13 +163,41 @@ void JudgeLibrary(const DoctorFacts& facts, const std::string& client_version, F
   }
 }
 
+std::string Processes(int64_t count) {
+  return absl::StrCat(FormatCount(count), " live process", count == 1 ? "" : "es");
+}
+
+// At a hub, those of its nodes as well.
+std::string LiveProcesses(const DoctorFacts& facts) {
+  int64_t processes = facts.daemon->live_processes();
+  if (!facts.nodes) return Processes(processes);
+  int64_t connected = 0;
+  for (const v1::Node& node : facts.nodes->nodes()) {
+    processes += node.live_processes();
+    connected += node.connected() ? 1 : 0;
+  }
+  return absl::StrCat(Processes(processes), "; a hub of ",
+                      FormatCount(facts.nodes->nodes_size(), "node"), ", ", connected,
+                      " connected");
+}
+
+void JudgeNodes(const v1::ListNodesReply& nodes, Findings* findings) {
+  for (const v1::Node& node : nodes.nodes()) {
+    if (node.connected() || node.live_processes() == 0) continue;
+    findings->push_back(
+        {Finding::kProblem, "node",
+         absl::StrCat(node.host(), " is not connected; it had ", Processes(node.live_processes()),
+                      " when it was last heard"),
+         "look at its seqpointd (`seqpoint doctor` there); `seqpoint nodes` lists all nodes"});
+  }
+}
+
 void JudgeDaemon(const DoctorFacts& facts, const std::string& client_version, Findings* findings) {
   if (facts.daemon.has_value()) {
     const v1::GetDaemonReply& daemon = *facts.daemon;
     std::string message = absl::StrCat(
         "seqpointd ", daemon.version(), daemon.private_daemon() ? " (private)" : "", " answers on ",
-        daemon.api_socket(), "; ", FormatCount(daemon.jobs(), "job"), ", ", daemon.live_processes(),
-        daemon.live_processes() == 1 ? " live process" : " live processes");
+        daemon.api_socket(), "; ", FormatCount(daemon.jobs(), "job"), ", ", LiveProcesses(facts));
     if (daemon.version() != client_version) {
       findings->push_back({Finding::kProblem, "daemon",
                            absl::StrCat(message, "; this program is version ", client_version),
@@ -182,7 +210,10 @@ void JudgeDaemon(const DoctorFacts& facts, const std::string& client_version, Fi
       findings->push_back({there ? Finding::kOk : Finding::kProblem, "hub", HubText(daemon.hub()),
                            there ? "" : "the node measures by itself, and tells the hub later"});
     }
-    if (access(daemon.inject_socket().c_str(), W_OK) == 0) {
+    if (facts.nodes) JudgeNodes(*facts.nodes, findings);
+    if (facts.remote_daemon) {
+      // Its sockets are on another machine.
+    } else if (access(daemon.inject_socket().c_str(), W_OK) == 0) {
       findings->push_back({Finding::kOk, "sockets", daemon.inject_socket() + " can be written"});
     } else {
       findings->push_back(

@@ -100,6 +100,25 @@ TEST(DoctorTest, EachProblemIsNamedWithItsRemedy) {
   EXPECT_THAT(OnlyProblem(facts).message, HasSubstr("SEQPOINT_DAEMON"));
 }
 
+TEST(DoctorTest, AHubCountsTheProcessesOfItsNodesAndNamesThoseThatAreGone) {
+  DoctorFacts facts = HealthyFacts();
+  facts.remote_daemon = true;  // whose socket is not here
+  facts.daemon->set_inject_socket("/nonexistent/inject.sock");
+  v1::ListNodesReply& nodes = facts.nodes.emplace();
+  for (const char* host : {"n1", "n2"}) {
+    v1::Node& node = *nodes.add_nodes();
+    node.set_host(host);
+    node.set_connected(true);
+    node.set_live_processes(4);
+  }
+  EXPECT_THAT(FindingsText(Diagnose(facts, "0.1.0")),
+              HasSubstr("8 live processes; a hub of 2 nodes, 2 connected"));
+  EXPECT_THAT(Problems(facts), ::testing::IsEmpty());
+  nodes.mutable_nodes(1)->set_connected(false);
+  EXPECT_EQ(OnlyProblem(facts).message,
+            "n2 is not connected; it had 4 live processes when it was last heard");
+}
+
 TEST(DoctorTest, WithoutAGpuTimeAloneIsProfiledAndNothingIsAmiss) {
   DoctorFacts facts = HealthyFacts();
   facts.driver = {.error = "no such file"};

@@ -127,6 +127,9 @@ void AskDaemon(const ConnectOptions& options, DoctorFacts* facts) {
     return;
   }
   facts->daemon = *std::move(daemon);
+  facts->remote_daemon = (*connection)->directory().empty();
+  const auto nodes = (*connection)->Call(&v1::Profiler::Stub::ListNodes, v1::ListNodesRequest());
+  if (nodes.ok()) facts->nodes = *nodes;  // another daemon is no hub, and says so
   v1::ListJobsRequest live;
   live.set_live_only(true);
   absl::StatusOr<v1::ListJobsReply> jobs = (*connection)->Call(&v1::Profiler::Stub::ListJobs, live);

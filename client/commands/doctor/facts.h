@@ -31,8 +31,10 @@ struct DoctorFacts {
   std::string daemon_error;                     // why none answers; empty: one does
   bool daemon_hangs = false;                    // one is there and does not answer
   std::optional<v1::GetDaemonReply> daemon;
-  std::vector<v1::Job> live_jobs;    // with their processes
-  std::optional<v1::Job> ended_job;  // the latest job, where it has ended
+  bool remote_daemon = false;               // asked over the network
+  std::optional<v1::ListNodesReply> nodes;  // the daemon is a hub, and these tell it
+  std::vector<v1::Job> live_jobs;           // with their processes
+  std::optional<v1::Job> ended_job;         // the latest job, where it has ended
 };
 
 // `root`: where /proc and /sys are; tests give a folder. `python`: program to ask for its PyTorch;

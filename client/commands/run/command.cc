@@ -62,6 +62,7 @@ absl::StatusOr<int> RunCommand(const Context& context, RunCommandOptions& option
     SEQPOINT_ASSIGN_OR_RETURN(run.metric_file, ReadMetricFile(options.metrics_file));
   }
   run.connect = context.connect();
+  run.connect.use_environment = false;  // its programs tell a daemon of this machine
   run.json = context.json();
   return Run(run);
 }
