@@ -18,6 +18,7 @@
 #include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <sstream>
 #include <string_view>
 
@@ -43,6 +44,9 @@ constexpr std::chrono::seconds kServerTimeout{10};
 constexpr int kConnectTimeoutMs = 2000;
 constexpr int kMostBackoffMs = 1000;  // a daemon that was restarted is soon found again
 constexpr int kExecFailed = 127;
+// Which hub a private daemon tells, and as whom (deploy/slurm/seqpoint-task).
+constexpr const char* kHubVariables[] = {
+    "SEQPOINTD_HUB=", "SEQPOINTD_HUB_CA=", "SEQPOINTD_TLS_CERTIFICATE=", "SEQPOINTD_TLS_KEY="};
 
 const char* NonEmptyEnv(const char* name) {
   const char* value = getenv(name);
@@ -378,10 +382,12 @@ absl::StatusOr<std::string> StartPrivateDaemon() {
   std::vector<std::string> environment;
   for (char** entry = environ; *entry != nullptr; ++entry) {
     // The daemon must not be profiled, nor anything else be loaded into it. Settings are those of a
-    // daemon that somebody configured: this one would write into its store, or ask for its port.
+    // daemon that somebody configured, whose store or port this one must not take.
     const std::string text = *entry;
     const auto begins = [&](const char* name) { return absl::StartsWith(text, name); };
-    if (begins("SEQPOINT_DIR=") || begins("LD_PRELOAD=") || begins("SEQPOINTD_")) continue;
+    const bool tells_hub = std::any_of(std::begin(kHubVariables), std::end(kHubVariables), begins);
+    if (begins("SEQPOINT_DIR=") || begins("LD_PRELOAD=")) continue;
+    if (begins("SEQPOINTD_") && !tells_hub) continue;
     environment.push_back(text);
   }
   environment.push_back("SEQPOINT_DIR=" + directory);

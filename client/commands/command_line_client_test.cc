@@ -253,13 +253,16 @@ TEST_F(ClientTest, TheFolderOfAHubThatIsDownGetsNoPrivateDaemon) {
 
 TEST_F(ClientTest, APrivateDaemonDoesNotTakeTheSettingsOfAConfiguredOne) {
   setenv("SEQPOINTD_STORE", "/nonexistent/hub.db", 1);
+  setenv("SEQPOINTD_HUB", "hub:7443", 1);
   setenv("FAKE_ENVIRONMENT", (directory_ / "environment").c_str(), 1);
   const Result result = Client({"jobs"});
   unsetenv("SEQPOINTD_STORE");
+  unsetenv("SEQPOINTD_HUB");
   unsetenv("FAKE_ENVIRONMENT");
   EXPECT_EQ(result.code, 0) << result.err;
   const std::string seen = ReadFile(directory_ / "environment");
-  EXPECT_THAT(seen, AllOf(HasSubstr("SEQPOINT_DIR="), Not(HasSubstr("SEQPOINTD_"))));
+  EXPECT_THAT(seen, AllOf(HasSubstr("SEQPOINT_DIR="), HasSubstr("SEQPOINTD_HUB=hub:7443"),
+                          Not(HasSubstr("SEQPOINTD_STORE"))));
 }
 
 TEST_F(ClientTest, TheServerAndItsFilesMayComeFromVariables) {
