@@ -96,7 +96,9 @@ absl::StatusOr<v1::NodeMessage> HubStream::Hello() {
   SEQPOINT_ASSIGN_OR_RETURN(const auto oldest, outbox_.Read(0, 1));
   v1::NodeMessage message;
   v1::NodeHello& hello = *message.mutable_hello();
-  hello.set_node_id(outbox_.node_id());
+  service::Outbox::Identity identity = outbox_.identity();
+  hello.set_node_id(std::move(identity.node_id));
+  hello.set_former_node_id(std::move(identity.former_node_id));
   hello.set_host(HostName());
   hello.set_version(SEQPOINT_VERSION);
   hello.set_oldest_format(service::NodeReports::kFormat);
@@ -282,12 +284,19 @@ class UplinkImpl final : public Uplink {
         stream_ = &stream;
       }
       const absl::Status status = stream.Run(stop_, [&](const v1::HubHello& hello) {
-        spdlog::info("hub {} ({}) is connected; it has {} batches of this node", hub.address(),
-                     hello.version(), hello.acknowledged());
+        spdlog::info("hub {} ({}) is connected; it asks for batch {} of this node", hub.address(),
+                     hello.version(), hello.next_sequence());
         pause = kFirstPause;
         absl::MutexLock lock(&mutex_);
         SetConnection(hub, "");
       });
+      if (absl::IsOutOfRange(status) && outbox_.RenewNodeId()) {
+        spdlog::warn(
+            "hub {} has other batches under this node's id: the node takes a new one. Processes "
+            "that the hub has under the old id are over for it, and what they report from now on "
+            "is not taken; this daemon's own answers have it",
+            hub.address());
+      }
       absl::MutexLock lock(&mutex_);
       stream_ = nullptr;
       if (stop_) return;

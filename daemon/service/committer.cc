@@ -28,9 +28,7 @@ std::optional<ReadSoFar> Committer::Commit(ReadSoFar read) {
       batch_.cursors.push_back(
           {.ring_id = ring.cursor.ring_id, .bytes = ring.ended ? "" : ring.cursor.Serialize()});
     }
-    for (const NodeCursor& node : batch_read_.nodes) {
-      batch_.cursors.push_back({.ring_id = node.node_id, .bytes = absl::StrCat(node.sequence)});
-    }
+    for (const NodeCursor& node : batch_read_.nodes) node.AddTo(batch_);
   }
   const absl::Status status = batch_.Empty() ? absl::OkStatus() : Write();
   absl::MutexLock lock(&registry_.mutex());

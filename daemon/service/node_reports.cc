@@ -1,5 +1,7 @@
 #include "daemon/service/node_reports.h"
 
+#include <zlib.h>
+
 #include <algorithm>
 #include <optional>
 #include <set>
@@ -45,7 +47,45 @@ bool MayPass(const absl::Status& status) {
          absl::IsPermissionDenied(status) || absl::IsInternal(status);
 }
 
+// A row of its own: a hub of an earlier version reads and moves the number, and does not know this
+// one, which then has another number.
+std::string ChecksumKey(const std::string& node_id) { return absl::StrCat(node_id, " crc"); }
+
+// DataLoss: what the store has of the node is no number.
+absl::StatusOr<NodeCursor> LoadNodeCursor(Store& store, const v1::NodeHello& hello) {
+  NodeCursor cursor{.node_id = hello.node_id()};
+  SEQPOINT_ASSIGN_OR_RETURN(const auto number, store.LoadCursor(hello.node_id()));
+  if (!number) return cursor;
+  if (!absl::SimpleAtoi(*number, &cursor.sequence)) {
+    return absl::DataLossError(absl::StrCat("what this hub's store has of node ", hello.host(),
+                                            " is damaged; restore the store from a copy"));
+  }
+  SEQPOINT_ASSIGN_OR_RETURN(const auto row, store.LoadCursor(ChecksumKey(hello.node_id())));
+  const std::pair<std::string, std::string> words = absl::StrSplit(row.value_or(""), ' ');
+  uint32_t checksum = 0;
+  if (words.first == *number && absl::SimpleAtoi(words.second, &checksum)) {
+    cursor.checksum = checksum;
+  }
+  return cursor;
+}
+
+absl::Status OlderCopy(const std::string& host, int64_t newest) {
+  return absl::OutOfRangeError(absl::StrCat(
+      "this hub has ", newest, " batches of node ", host,
+      ", and they are not those of the node's store: the store was replaced by an older copy, or "
+      "lost its last batches when the power went. The node must go on under a new node id: a "
+      "seqpointd of this hub's version (",
+      SEQPOINT_VERSION, ") takes one by itself; give an older one a new store with --store"));
+}
+
 }  // namespace
+
+void NodeCursor::AddTo(WriteBatch& batch) const {
+  batch.cursors.push_back({.ring_id = node_id, .bytes = absl::StrCat(sequence)});
+  if (!checksum) return;
+  batch.cursors.push_back(
+      {.ring_id = ChecksumKey(node_id), .bytes = absl::StrCat(sequence, " ", *checksum)});
+}
 
 std::optional<NodeReports::ProcessKey> NodeReports::ParseIdentity(const std::string& identity) {
   const std::vector<std::string> words = absl::StrSplit(identity, ' ');
@@ -87,37 +127,36 @@ absl::StatusOr<v1::HubHello> NodeReports::Connect(const v1::NodeHello& hello, Li
                      hello.abi_version(), ", and this hub (", SEQPOINT_VERSION, ") knows ",
                      abi::kAbiVersion, "; install the same version on both"));
   }
-  SEQPOINT_ASSIGN_OR_RETURN(const auto stored, store_.LoadCursor(hello.node_id()));
-  int64_t acknowledged = 0;
-  if (stored && !absl::SimpleAtoi(*stored, &acknowledged)) {
-    return absl::DataLossError(absl::StrCat("what this hub's store has of node ", hello.host(),
-                                            " is damaged; restore the store from a copy"));
-  }
+  SEQPOINT_ASSIGN_OR_RETURN(const NodeCursor stored, LoadNodeCursor(store_, hello));
   absl::MutexLock lock(&mutex_);
   const auto known = nodes_.find(hello.node_id());
+  const int64_t newest =
+      known == nodes_.end() ? stored.sequence : std::max(stored.sequence, known->second.next - 1);
+  if (newest > hello.last_sequence()) return OlderCopy(hello.host(), newest);
   if (known != nodes_.end() && known->second.listener != nullptr) {
     return absl::AlreadyExistsError(
         absl::StrCat("a node with the store of ", hello.host(),
                      " is connected; two daemons with copies of one "
                      "store cannot be told apart, give this one a new store with --store"));
   }
-  if (acknowledged > hello.last_sequence() && replaced_.size() < kMostNodes) {
-    replaced_.insert(hello.node_id());
-  }
-  if (acknowledged > hello.last_sequence() || replaced_.contains(hello.node_id())) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "the store of node ", hello.host(), " was replaced by an older copy: this hub has ",
-        acknowledged, " batches of the former one; give the node a new one with --store"));
-  }
   SEQPOINT_RETURN_IF_ERROR(MakeRoom(hello.node_id()));
   Node& node = nodes_[hello.node_id()];
-  // Batches that came and are not stored yet are not asked for again.
-  const int64_t next = std::max({node.next, acknowledged + 1, hello.first_sequence()});
-  if (hello.first_sequence() > std::max(node.next, acknowledged + 1)) {
-    spdlog::warn("node {}: batches {} to {} are lost: neither the node nor this hub has them",
-                 hello.host(), std::max(node.next, acknowledged + 1), hello.first_sequence() - 1);
+  if (stored.sequence >= node.next) {
+    node.next = stored.sequence + 1;
+    node.checksum = stored.checksum;
   }
-  node.next = next;
+  if (hello.first_sequence() > node.next) {
+    if (hello.former_node_id().empty()) {
+      spdlog::warn("node {}: batches {} to {} are lost: neither the node nor this hub has them",
+                   hello.host(), node.next, hello.first_sequence() - 1);
+    }
+    node.next = hello.first_sequence();
+    node.checksum.reset();
+  }
+  // Where the node has the newest one, it sends it again, as proof that its outbox is the same.
+  // Until then it must not forget anything.
+  const bool needs_proof = node.checksum && hello.first_sequence() < node.next;
+  node.former_id = hello.former_node_id();
   node.listener = listener;
   node.is_new = true;
   node.host = ClipText(hello.host(), kMaxHostBytes);
@@ -127,8 +166,8 @@ absl::StatusOr<v1::HubHello> NodeReports::Connect(const v1::NodeHello& hello, Li
   v1::HubHello reply;
   reply.set_version(SEQPOINT_VERSION);
   reply.set_format(kFormat);
-  reply.set_acknowledged(acknowledged);
-  reply.set_next_sequence(next);
+  reply.set_acknowledged(needs_proof ? hello.first_sequence() - 1 : stored.sequence);
+  reply.set_next_sequence(needs_proof ? node.next - 1 : node.next);
   reply.set_window_bytes(kWindowBytes);
   return reply;
 }
@@ -151,9 +190,17 @@ absl::Status NodeReports::MakeRoom(const std::string& node_id) {
 }
 
 absl::Status NodeReports::Offer(const std::string& node_id, v1::Batch batch) {
+  const auto checksum = static_cast<uint32_t>(
+      crc32_z(0, reinterpret_cast<const Bytef*>(batch.frame().data()), batch.frame().size()));
   absl::MutexLock lock(&mutex_);
   Node& node = nodes_[node_id];
-  if (batch.sequence() < node.next) return absl::OkStatus();  // it is here
+  if (batch.sequence() < node.next) {  // it is here
+    if (batch.sequence() + 1 < node.next || !node.checksum) return absl::OkStatus();
+    if (*node.checksum != checksum) return OlderCopy(node.host, batch.sequence());
+    const bool is_stored = !node.sizes.contains(batch.sequence());
+    if (is_stored && node.listener != nullptr) node.listener->OnStored(batch.sequence());
+    return absl::OkStatus();
+  }
   if (batch.sequence() > node.next) {
     return absl::DataLossError(absl::StrCat("batch ", batch.sequence(), " came where ", node.next,
                                             " was expected; connect again"));
@@ -172,7 +219,8 @@ absl::Status NodeReports::Offer(const std::string& node_id, v1::Batch batch) {
   waiting_bytes_ += size;
   node.sizes[batch.sequence()] = size;
   ++node.next;
-  waiting_.emplace_back(node_id, std::move(batch));
+  node.checksum = checksum;
+  waiting_.push_back({node_id, std::move(batch), checksum});
   return absl::OkStatus();
 }
 
@@ -213,7 +261,7 @@ bool NodeReports::Poll() {
   Touched touched;
   bool more = false;
   while (const auto next = TakeWaiting(&more)) {
-    const auto& [node_id, batch] = *next;
+    const auto& [node_id, batch, checksum] = *next;
     if (const absl::Status status = Apply(node_id, batch, touched); !status.ok()) {
       if (const auto left_out = unread_.Admit()) {
         spdlog::error("batch {} of node {} waits for the store: {}{}", batch.sequence(),
@@ -225,7 +273,7 @@ bool NodeReports::Poll() {
       more = false;  // not before the next round
       break;
     }
-    read_.push_back({node_id, batch.sequence()});
+    read_.push_back({node_id, batch.sequence(), checksum});
     if (clock_.MonotonicNs() >= until_ns) break;
   }
   std::set<SharedJob> jobs;
@@ -425,12 +473,53 @@ absl::Status NodeReports::CountNewJob(const std::string& node_id) {
       absl::StrCat("it began ", kMostNewJobs, " jobs within an hour; further ones are not taken"));
 }
 
+void NodeReports::EndNamesake(Processes::iterator before) {
+  const auto [job, process_id] = before->second;
+  const ProcessRow& row = job->processes().at(process_id).row;
+  spdlog::warn("rank {} of {} is over for this hub: its node {} gave its number to another process",
+               row.rank, Title(job->row()), row.host);
+  job->OnProcessEnd(process_id, /*orderly=*/false, clock_.WallNs());
+  Forget(before);
+  registry_.Disconnect(job->row().job_id);
+}
+
+absl::Status NodeReports::CheckNotSentAgain(const std::string& node_id,
+                                            const v1::ReportedProcess& report,
+                                            const jobs::Job& job) {
+  std::string former_id;
+  {
+    absl::MutexLock lock(&mutex_);
+    if (const auto node = nodes_.find(node_id); node != nodes_.end()) {
+      former_id = node->second.former_id;
+    }
+  }
+  if (former_id.empty()) return absl::OkStatus();
+  for (const auto& [process_id, process] : job.processes()) {
+    if (process->row.ring_id != report.ring_id()) continue;
+    if (const auto key = ParseIdentity(process->row.identity); !key || key->first != former_id) {
+      continue;
+    }
+    return absl::AlreadyExistsError(
+        absl::StrCat("process ", report.pid(), " of ", report.host(), ", rank ", report.rank(),
+                     " of ", Title(job.row()),
+                     ", was reported under the id that the node had before; what it reports from "
+                     "now on is not taken"));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status NodeReports::Start(const ProcessKey& key, const v1::ReportedProcess& report) {
   const auto contradicts = [&](const std::string& what) {
     return absl::InvalidArgumentError(
         absl::StrCat("process ", report.pid(), " of ", report.host(), " cannot be: ", what));
   };
-  if (processes_.contains(key)) return contradicts("it has started before");
+  if (const auto before = processes_.find(key); before != processes_.end()) {
+    const auto& [job, process_id] = before->second;
+    if (job->processes().at(process_id).row.ring_id == report.ring_id()) {
+      return contradicts("it has started before");
+    }
+    EndNamesake(before);
+  }
   if (const auto live = live_.find(key.first);
       live != live_.end() && live->second >= kMostProcesses) {
     return contradicts(absl::StrCat(kMostProcesses,
@@ -454,6 +543,7 @@ absl::Status NodeReports::Start(const ProcessKey& key, const v1::ReportedProcess
                          .state = v1::JOB_STATE_LEARNING,
                          .start_ns = start_ns});
   }
+  SEQPOINT_RETURN_IF_ERROR(CheckNotSentAgain(key.first, report, *job));
   SEQPOINT_RETURN_IF_ERROR(job->MayGoOn());
   if (job->processes().empty()) SEQPOINT_RETURN_IF_ERROR(job->SetReportedOptions(report));
   ProcessRow row{.process_id = store_.NewProcessId(),

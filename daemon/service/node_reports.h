@@ -44,6 +44,9 @@ namespace seqpoint::service {
 struct NodeCursor {
   std::string node_id;
   int64_t sequence = 0;
+  std::optional<uint32_t> checksum;  // CRC-32 of the last one's frame; nothing: not known
+
+  void AddTo(WriteBatch& batch) const;
 };
 
 class NodeReports {
@@ -73,13 +76,14 @@ class NodeReports {
   NodeReports(Store* store, JobRegistry* registry, const Clock* clock);
   ~NodeReports();
 
-  // FailedPrecondition: versions that do not fit, or an outbox that is older than what the hub has
-  // of it. AlreadyExists: the node is connected. InvalidArgument: no such hello. ResourceExhausted:
-  // there are kMostNodes.
+  // FailedPrecondition: versions that do not fit. OutOfRange: the outbox is older than what the hub
+  // has of it; the node must take another id. AlreadyExists: the node is connected.
+  // InvalidArgument: no such hello. ResourceExhausted: there are kMostNodes.
   absl::StatusOr<v1::HubHello> Connect(const v1::NodeHello& hello, Listener* listener)
       ABSL_LOCKS_EXCLUDED(mutex_);
-  // DataLoss: a gap in the numbers. ResourceExhausted: more than the window, or than all nodes may
-  // have on the way together.
+  // OutOfRange: the newest batch that the hub has is another one in the node's outbox; the node
+  // must take another id. DataLoss: a gap in the numbers. ResourceExhausted: more than the window,
+  // or than all nodes may have on the way together.
   absl::Status Offer(const std::string& node_id, v1::Batch batch) ABSL_LOCKS_EXCLUDED(mutex_);
   void Disconnect(const std::string& node_id, Listener* listener) ABSL_LOCKS_EXCLUDED(mutex_);
   // False: the node is not connected.
@@ -118,6 +122,8 @@ class NodeReports {
     Listener* listener = nullptr;      // null: not connected
     bool is_new = false;               // connected since the last SendPlans
     int64_t next = 1;                  // number of the next batch
+    std::optional<uint32_t> checksum;  // of the one before; nothing: not known
+    std::string former_id;             // that its store had; empty: none is known
     int64_t waiting_bytes = 0;         // of batches that are not in the store
     std::map<int64_t, int64_t> sizes;  // bytes of those that are not in the store, by number
   };
@@ -126,7 +132,11 @@ class NodeReports {
     int64_t process_id = 0;
   };
 
-  using WaitingBatch = std::pair<std::string, v1::Batch>;  // of a node
+  struct WaitingBatch {
+    std::string node_id;
+    v1::Batch batch;
+    uint32_t checksum = 0;
+  };
   std::optional<WaitingBatch> TakeWaiting(bool* more) ABSL_LOCKS_EXCLUDED(mutex_);
   // Not connected for at least so long. When a node left before this hub started is not known.
   bool IsAbsent(const std::string& node_id, int64_t for_ns) ABSL_LOCKS_EXCLUDED(mutex_);
@@ -148,6 +158,12 @@ class NodeReports {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(registry_.mutex());
   absl::Status MakeRoom(const std::string& node_id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status CountNewJob(const std::string& node_id);
+  // A process of before has the number, and nobody reports its end any more.
+  void EndNamesake(Processes::iterator before) ABSL_EXCLUSIVE_LOCKS_REQUIRED(registry_.mutex());
+  // AlreadyExists: the job has the process from the node under its former id.
+  absl::Status CheckNotSentAgain(const std::string& node_id, const v1::ReportedProcess& report,
+                                 const jobs::Job& job)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(registry_.mutex()) ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Status Start(const ProcessKey& key, const v1::ReportedProcess& report)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(registry_.mutex());
   void EndProgram(const v1::ReportedProgramEnd& report)
@@ -161,9 +177,6 @@ class NodeReports {
 
   absl::Mutex mutex_;  // locked after the registry's
   std::map<std::string, Node> nodes_ ABSL_GUARDED_BY(mutex_);
-  // Node ids whose store went back in time. Their numbers grow again, past those that this hub has,
-  // and tell of other batches and other processes then.
-  std::set<std::string> replaced_ ABSL_GUARDED_BY(mutex_);
   std::deque<WaitingBatch> waiting_ ABSL_GUARDED_BY(mutex_);  // in the order in which they came
   int64_t waiting_bytes_ ABSL_GUARDED_BY(mutex_) = 0;         // of all nodes
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <random>
 #include <utility>
 
 #include "daemon/base/status_macros.h"
@@ -37,6 +38,7 @@ void Outbox::AddRows(int64_t monotonic_ns, WriteBatch& batch) {
   {
     absl::MutexLock lock(&mutex_);
     if (acknowledged_ > removed_) batch.acknowledged = removed_ = acknowledged_;
+    if (!new_node_id_.empty()) batch.node_id = node_id_next_ = new_node_id_;
   }
   if (!writer_.empty() && begun_ns_ == 0) begun_ns_ = monotonic_ns;
   if (!writer_.empty() && monotonic_ns - begun_ns_ >= kOldestBatchNs) {
@@ -51,8 +53,13 @@ void Outbox::AddRows(int64_t monotonic_ns, WriteBatch& batch) {
 
 void Outbox::OnStored() {
   const int64_t whole = std::exchange(whole_next_, 0), stored = std::exchange(stored_next_, 0);
-  if (whole == 0 && stored == 0) return;
+  if (whole == 0 && stored == 0 && node_id_next_.empty()) return;
   absl::MutexLock lock(&mutex_);
+  if (!node_id_next_.empty()) {
+    identity_ = {.node_id = std::exchange(node_id_next_, ""),
+                 .former_node_id = std::move(identity_.node_id)};
+    new_node_id_.clear();
+  }
   if (stored != 0) stored_ = stored;
   if (whole == 0) return;
   whole_ = whole;
@@ -63,6 +70,20 @@ void Outbox::Finish() {
   absl::MutexLock lock(&mutex_);
   whole_ = stored_;
   changed_.NotifyAll();
+}
+
+Outbox::Identity Outbox::identity() const {
+  absl::MutexLock lock(&mutex_);
+  return identity_;
+}
+
+bool Outbox::RenewNodeId() {
+  absl::MutexLock lock(&mutex_);
+  if (!new_node_id_.empty()) return false;
+  std::random_device random;
+  new_node_id_.resize(identity_.node_id.size());
+  for (char& byte : new_node_id_) byte = static_cast<char>(random());
+  return true;
 }
 
 int64_t Outbox::last_sequence() const {

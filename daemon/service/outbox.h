@@ -47,7 +47,14 @@ class Outbox {
   // Nothing comes after: the newest batch is whole. The ingest thread has ended.
   void Finish() ABSL_LOCKS_EXCLUDED(mutex_);
 
-  const std::string& node_id() const { return node_id_; }
+  struct Identity {
+    std::string node_id;
+    std::string former_node_id;  // before RenewNodeId, of this run of the daemon; empty: none
+  };
+  Identity identity() const ABSL_LOCKS_EXCLUDED(mutex_);
+  // The hub has other batches under this node's id: it gets a new one with the next commit, under
+  // which the batches that are here are sent. False: one is on its way.
+  bool RenewNodeId() ABSL_LOCKS_EXCLUDED(mutex_);
   int64_t last_sequence() const ABSL_LOCKS_EXCLUDED(mutex_);
   // False: no batch behind `after` within `timeout`.
   bool AwaitBatches(int64_t after, absl::Duration timeout) ABSL_LOCKS_EXCLUDED(mutex_);
@@ -69,9 +76,9 @@ class Outbox {
  private:
   Outbox(Store* store, std::string node_id, int64_t last_sequence, int64_t acknowledged)
       : store_(*store),
-        node_id_(std::move(node_id)),
         sequence_(last_sequence + 1),
         removed_(acknowledged),
+        identity_{.node_id = std::move(node_id)},
         whole_(last_sequence),
         stored_(last_sequence),
         acknowledged_(acknowledged) {}
@@ -79,8 +86,6 @@ class Outbox {
   void EndBatch();  // the newest one is whole
 
   Store& store_;
-  const std::string node_id_;
-
   // These belong to the ingest thread.
   jobs::ReportWriter writer_;
   int64_t sequence_;             // of the batch in writer_
@@ -90,12 +95,15 @@ class Outbox {
   std::vector<OutboxRow> rows_;  // for the next transaction
   int64_t whole_next_ = 0;       // whole_, once the batch on its way is stored; 0: as it is
   int64_t stored_next_ = 0;      // stored_, likewise
+  std::string node_id_next_;     // of identity_, likewise
 
   HubPlans plans_;
   mutable absl::Mutex mutex_;
   ChangeSignal changed_;
-  int64_t whole_ ABSL_GUARDED_BY(mutex_);   // the batches up to this one do not grow
-  int64_t stored_ ABSL_GUARDED_BY(mutex_);  // the newest one, which may still grow
+  Identity identity_ ABSL_GUARDED_BY(mutex_);
+  std::string new_node_id_ ABSL_GUARDED_BY(mutex_);  // once it is stored; empty: as it is
+  int64_t whole_ ABSL_GUARDED_BY(mutex_);            // the batches up to this one do not grow
+  int64_t stored_ ABSL_GUARDED_BY(mutex_);           // the newest one, which may still grow
   int64_t acknowledged_ ABSL_GUARDED_BY(mutex_);
   v1::HubConnection hub_ ABSL_GUARDED_BY(mutex_);
 };

@@ -226,6 +226,9 @@ void PutOutbox(const WriteBatch& batch, pqxx::work& transaction) {
     transaction.exec0(absl::StrCat("UPDATE seqpoint.node SET last_sequence = ", last,
                                    " WHERE last_sequence < ", last));
   }
+  if (!batch.node_id.empty()) {
+    transaction.exec0(absl::StrCat("UPDATE seqpoint.node SET node_id = ", SqlBytes(batch.node_id)));
+  }
   if (batch.acknowledged > 0) {
     transaction.exec0(
         absl::StrCat("DELETE FROM seqpoint.outbox WHERE sequence <= ", batch.acknowledged));

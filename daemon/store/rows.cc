@@ -11,6 +11,8 @@ namespace seqpoint {
 namespace {
 
 constexpr size_t kRingIdBytes = 16;
+// Behind the id of a node, for the checksum of its last batch.
+constexpr size_t kSuffixBytes = 4;
 
 }  // namespace
 
@@ -23,9 +25,10 @@ absl::Status CheckRows(const WriteBatch& batch) {
     }
   }
   for (const CursorRow& row : batch.cursors) {
-    if (row.ring_id.size() != kRingIdBytes) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("cursor: ring id has ", row.ring_id.size(), " bytes, not ", kRingIdBytes));
+    if (row.ring_id.size() != kRingIdBytes && row.ring_id.size() != kRingIdBytes + kSuffixBytes) {
+      return absl::InvalidArgumentError(absl::StrCat("cursor: ring id has ", row.ring_id.size(),
+                                                     " bytes, not ", kRingIdBytes, " or ",
+                                                     kRingIdBytes + kSuffixBytes));
     }
   }
   for (const ConfigRow& row : batch.configs) {

@@ -10,6 +10,9 @@ absl::Status SqliteStore::Impl::PutOutboxRows(const WriteBatch& batch) {
     SEQPOINT_RETURN_IF_ERROR(put_outbox_.RunWith(row.sequence, Blob{row.bytes}));
     SEQPOINT_RETURN_IF_ERROR(set_last_sequence_.RunWith(row.sequence));
   }
+  if (!batch.node_id.empty()) {
+    SEQPOINT_RETURN_IF_ERROR(set_node_id_.RunWith(Blob{batch.node_id}));
+  }
   if (batch.acknowledged == 0) return absl::OkStatus();
   return delete_outbox_.RunWith(batch.acknowledged);
 }

@@ -54,6 +54,7 @@ absl::Status SqliteStore::Impl::Prepare() {
       {&put_trace_segment_, "INSERT INTO trace_segment VALUES (NULL,?,?,?,?,?,?)"},
       {&put_outbox_, "INSERT OR REPLACE INTO outbox VALUES (?,?)"},
       {&set_last_sequence_, "UPDATE node SET last_sequence=?1 WHERE last_sequence<?1"},
+      {&set_node_id_, "UPDATE node SET node_id=?"},
       {&delete_outbox_, "DELETE FROM outbox WHERE sequence<=?"},
   };
   for (auto& [statement, sql] : statements) {

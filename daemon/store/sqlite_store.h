@@ -142,7 +142,8 @@ class SqliteStore::Impl {
   std::string damage_;
   Statement begin_, commit_, free_name_, put_job_, spare_job_, put_process_, put_state_,
       delete_state_, put_cursor_, delete_cursor_, put_name_, put_iteration_, put_config_,
-      put_measurement_, put_trace_segment_, put_outbox_, set_last_sequence_, delete_outbox_;
+      put_measurement_, put_trace_segment_, put_outbox_, set_last_sequence_, set_node_id_,
+      delete_outbox_;
   ZSTD_CCtx* const zstd_;
   std::string compressed_;
   std::atomic<int64_t> next_job_id_{1};

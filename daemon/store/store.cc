@@ -8,7 +8,7 @@ namespace seqpoint {
 bool WriteBatch::Empty() const {
   return jobs.empty() && processes.empty() && states.empty() && cursors.empty() && names.empty() &&
          iterations.empty() && configs.empty() && measurements.empty() && trace_segments.empty() &&
-         outbox.empty() && acknowledged == 0;
+         outbox.empty() && acknowledged == 0 && node_id.empty();
 }
 
 bool IsPostgresAddress(std::string_view address) {

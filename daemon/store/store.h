@@ -174,6 +174,7 @@ struct WriteBatch {
   std::vector<TraceSegmentRow> trace_segments;
   std::vector<OutboxRow> outbox;
   int64_t acknowledged = 0;  // the hub has the rows of the outbox up to this one: they go
+  std::string node_id;       // the node's, from now on; empty: as it is
 
   bool Empty() const;
 };

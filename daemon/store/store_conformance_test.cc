@@ -332,8 +332,11 @@ TEST_P(StoreConformanceTest, TheOutboxKeepsWhatIsNotAcknowledged) {
     EXPECT_EQ((*store->ReadOutbox(0, 10))[0].bytes, std::string("batch\0", 6));
     EXPECT_EQ((*store->ReadOutbox(4, 10))[0].bytes, "longer");
     ASSERT_TRUE(store->Write({.acknowledged = 5}).ok());
+    EXPECT_EQ(store->NodeId()->size(), 16u);
+    ASSERT_TRUE(store->Write({.node_id = "another node id."}).ok());
   }
   std::unique_ptr<Store> store = OpenStore();
+  EXPECT_EQ(*store->NodeId(), "another node id.");
   EXPECT_THAT(numbers(*store, 0, 10), testing::IsEmpty());
   EXPECT_EQ(*store->LastOutboxSequence(), 5);  // no number is given twice
 }

@@ -1,5 +1,5 @@
 // One of two nodes fails: its disk is full, its machine is started again, it is killed when its run
-// is over.
+// is over, its store goes back in time.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -67,6 +67,46 @@ TEST_F(HubFaultsTest, NodesThatAreKilledWhenTheirRunIsOverHaveToldTheHubEverythi
   ASSERT_TRUE(job);
   EXPECT_EQ(job->state(), v1::JOB_STATE_ENDED) << job->DebugString();
   EXPECT_EQ(job->iterations(), kIterations);
+}
+
+TEST_F(HubFaultsTest, ANodeWhoseStoreIsAnOlderCopyTakesANewIdAndTheHubHasAllThatCame) {
+  constexpr int kBetween = 300, kAfter = 900;
+  const std::filesystem::path node = jobs_.Folder(NodeJobs::NameOf(kFaulty));
+  const std::filesystem::path copy = folder_.path() / "copy";
+  constexpr auto kReplace = std::filesystem::copy_options::overwrite_existing;
+  const std::vector<std::string> files = {"store.db", "store.db-wal"};
+  ASSERT_TRUE(jobs_.Run("before", TensorParallel(100)));
+  ASSERT_TRUE(jobs_.AwaitEnd("before"));
+  jobs_.KillNode(kFaulty);
+  std::filesystem::create_directory(copy);
+  for (const std::string& file : files) std::filesystem::copy_file(node / file, copy / file);
+  ASSERT_TRUE(jobs_.StartNode(kFaulty));
+  ASSERT_TRUE(jobs_.Run("between", TensorParallel(kBetween)));
+  ASSERT_EQ(jobs_.AwaitEnd("between").value_or(v1::Job()).iterations(), kBetween);
+
+  // The copy writes more batches than the hub has, and only then meets it.
+  jobs_.KillHub();
+  jobs_.KillNode(kFaulty);
+  std::filesystem::remove(node / "store.db-shm");
+  for (const std::string& file : files) {
+    std::filesystem::copy_file(copy / file, node / file, kReplace);
+  }
+  ASSERT_TRUE(jobs_.StartNode(kFaulty));
+  ASSERT_TRUE(jobs_.Run("after", TensorParallel(kAfter)));
+  jobs_.StartHub();
+  const auto job = jobs_.AwaitEnd("after");
+  ASSERT_TRUE(job);
+  EXPECT_EQ(job->processes_size(), kRanksOfBoth) << job->DebugString();
+  EXPECT_EQ(job->iterations(), kAfter);
+  ExpectSameIterations(jobs_, "after");
+  for (const std::string known : {"before", "between"}) {
+    const auto kept = jobs_.Job("hub", known);
+    ASSERT_TRUE(kept);
+    EXPECT_EQ(kept->processes_size(), kRanksOfBoth) << kept->DebugString();
+    EXPECT_EQ(kept->iterations(), known == "before" ? 100 : kBetween);
+  }
+  EXPECT_THAT(LogOf("hub"), HasSubstr("was replaced by an older copy"));
+  EXPECT_THAT(LogOf(NodeJobs::NameOf(kFaulty)), HasSubstr("the node takes a new one"));
 }
 
 // The folder, and then the disk in it, are there before the daemons.
