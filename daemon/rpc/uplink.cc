@@ -241,7 +241,11 @@ absl::Status HubStream::Run(const std::atomic<bool>& stop, const OnHello& on_hel
       sent = row.sequence;
     }
   }
-  context_.TryCancel();
+  {
+    // A stream that the hub ended has the hub's reason, and a cancelled one has none.
+    absl::MutexLock lock(&mutex_);
+    if (!broken_) context_.TryCancel();
+  }
   reader.join();
   answerer.join();
   const grpc::Status end = stream_->Finish();

@@ -70,19 +70,19 @@ TEST_F(HubFaultsTest, NodesThatAreKilledWhenTheirRunIsOverHaveToldTheHubEverythi
 }
 
 TEST_F(HubFaultsTest, ANodeWhoseStoreIsAnOlderCopyTakesANewIdAndTheHubHasAllThatCame) {
-  constexpr int kBetween = 300, kAfter = 900;
+  constexpr int kIterations = 100, kMany = 1'000'000;
   const std::filesystem::path node = jobs_.Folder(NodeJobs::NameOf(kFaulty));
   const std::filesystem::path copy = folder_.path() / "copy";
   constexpr auto kReplace = std::filesystem::copy_options::overwrite_existing;
   const std::vector<std::string> files = {"store.db", "store.db-wal"};
-  ASSERT_TRUE(jobs_.Run("before", TensorParallel(100)));
+  ASSERT_TRUE(jobs_.Run("before", TensorParallel(kIterations)));
   ASSERT_TRUE(jobs_.AwaitEnd("before"));
   jobs_.KillNode(kFaulty);
   std::filesystem::create_directory(copy);
   for (const std::string& file : files) std::filesystem::copy_file(node / file, copy / file);
   ASSERT_TRUE(jobs_.StartNode(kFaulty));
-  ASSERT_TRUE(jobs_.Run("between", TensorParallel(kBetween)));
-  ASSERT_EQ(jobs_.AwaitEnd("between").value_or(v1::Job()).iterations(), kBetween);
+  ASSERT_TRUE(jobs_.Run("between", TensorParallel(kIterations)));
+  ASSERT_TRUE(jobs_.AwaitEnd("between"));
 
   // The copy writes more batches than the hub has, and only then meets it.
   jobs_.KillHub();
@@ -92,18 +92,32 @@ TEST_F(HubFaultsTest, ANodeWhoseStoreIsAnOlderCopyTakesANewIdAndTheHubHasAllThat
     std::filesystem::copy_file(copy / file, node / file, kReplace);
   }
   ASSERT_TRUE(jobs_.StartNode(kFaulty));
-  ASSERT_TRUE(jobs_.Run("after", TensorParallel(kAfter)));
+  const pid_t first = jobs_.Start(0, "after", TensorParallel(kMany));
+  const pid_t second = jobs_.Start(kFaulty, "after", TensorParallel(kMany));
+  ASSERT_TRUE(Await([&] {
+    return jobs_.Job(NodeJobs::NameOf(kFaulty), "after").value_or(v1::Job()).iterations() > 1000;
+  }));
   jobs_.StartHub();
-  const auto job = jobs_.AwaitEnd("after");
-  ASSERT_TRUE(job);
-  EXPECT_EQ(job->processes_size(), kRanksOfBoth) << job->DebugString();
-  EXPECT_EQ(job->iterations(), kAfter);
+  for (const int each : {0, kFaulty}) {  // a new daemon does not wait until it tries again
+    jobs_.KillNode(each);
+    ASSERT_TRUE(jobs_.StartNode(each));
+  }
+  const auto on_hub = [&] { return jobs_.Job("hub", "after").value_or(v1::Job()); };
+  ASSERT_TRUE(Await([&] { return on_hub().processes_size() == kRanksOfBoth; }));
+  const int64_t when_all = on_hub().iterations();
+  EXPECT_TRUE(Await([&] { return on_hub().iterations() > when_all + 100; }));
+  const v1::Job running = on_hub();
+  EXPECT_EQ(running.live_processes(), kRanksOfBoth) << running.DebugString();
+  for (const v1::Process& process : running.processes()) kill(process.pid(), SIGKILL);
+  WaitFor(first);
+  WaitFor(second);
+  ASSERT_TRUE(Await([&] { return on_hub().live_processes() == 0; }));
   ExpectSameIterations(jobs_, "after");
   for (const std::string known : {"before", "between"}) {
     const auto kept = jobs_.Job("hub", known);
     ASSERT_TRUE(kept);
     EXPECT_EQ(kept->processes_size(), kRanksOfBoth) << kept->DebugString();
-    EXPECT_EQ(kept->iterations(), known == "before" ? 100 : kBetween);
+    EXPECT_EQ(kept->iterations(), kIterations);
   }
   EXPECT_THAT(LogOf("hub"), HasSubstr("was replaced by an older copy"));
   EXPECT_THAT(LogOf(NodeJobs::NameOf(kFaulty)), HasSubstr("the node takes a new one"));
