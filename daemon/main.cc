@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <future>
 #include <memory>
 #include <optional>
 #include <string>
@@ -277,6 +278,19 @@ absl::StatusOr<std::string> Run(int argc, char** argv, Settings& settings, const
         uplink,
         seqpoint::rpc::Uplink::Start(settings.uplink, daemon->outbox(), &daemon->trace_answers()));
   }
+  // Another hub would find out once this one is needed.
+  std::future<void> looks;
+  if (!settings.peer_address.empty()) {
+    looks = std::async(std::launch::async, [&settings] {
+      const std::string why =
+          seqpoint::rpc::WhyNotFound(settings.peer_address, settings.uplink.files);
+      if (why.empty()) return;
+      spdlog::warn(
+          "other hubs do not reach this one at --peer-address {}: {}; until that is "
+          "right, what they are asked gets no answer",
+          settings.peer_address, why);
+    });
+  }
   Probes probes(daemon.get());
   SEQPOINT_ASSIGN_OR_RETURN(const auto http, StartHttp(settings, [&](std::string_view path) {
                               return probes.Answer(path);
@@ -323,6 +337,9 @@ int Serve(int argc, char** argv, Settings& settings) {
   const auto shares = seqpoint::RaiseDescriptorLimit();
   if (!shares.ok()) return Fail(shares.status());
   settings.daemon.ingest.lock_patience = kLockPatience;
+  // The lease of a hub that was killed runs out, and then it is this one's.
+  const bool has_lease = absl::StartsWith(settings.daemon.store_path, "postgres");
+  if (has_lease) settings.daemon.ingest.lock_patience += settings.daemon.store.lease;
   // Another hub that leads would not reach the rings of this machine.
   settings.daemon.ingest.max_processes = shares_store ? 0 : shares->processes;
   settings.server.max_connections = shares->api_connections;

@@ -64,7 +64,7 @@ TEST_F(ClientTest, AMistakeIsNamedWithTheValueAndTheWayOut) {
            {"rename 1 a@b", "contains \"@\", which parts name and run id"},
            {"delete", "JOB is missing"},
            {"project 1 --iterations " + huge, "...\" is not a whole number from 1 to 1,000,000"},
-           {"project 1 --metric " + huge, "...\" is longer than 256 characters"},
+           {"project 1 --metric " + huge, "...\" is longer than 256 bytes"},
            {"project 1 --metric", "--metric needs a value"},
            {"project 1 --lengths x --order up", "\"up\" is none of shuffle, bucket, sorted, file"},
            {"control 1 level bogus", "LEVEL: \"bogus\" is none of auto, mark, trace"},

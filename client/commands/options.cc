@@ -119,7 +119,7 @@ CLI::Validator Name() {
     if (text.empty()) return std::string("it is empty");
     if (!IsUtf8(text)) return absl::StrCat(Quote(text), " is not UTF-8");
     if (text.size() <= kMaxNameBytes) return std::string();
-    return absl::StrCat(Quote(text), " is longer than ", kMaxNameBytes, " characters");
+    return absl::StrCat(Quote(text), " is longer than ", kMaxNameBytes, " bytes");
   });
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <set>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -31,7 +32,7 @@ std::string FormatRate(double value) {
 }
 
 std::string MeasuredText(const v1::GetCountersReply& reply) {
-  Table table({">ITERATION", ">RANK", ">LENGTH", "SET", ">TIME", ">USUALLY", ">SLOWER", "NOTE"});
+  Table table({">ITERATION", ">RANK", ">LENGTH", "SET", ">TIME", ">USUALLY", ">CHANGE", "NOTE"});
   for (const v1::MeasuredIteration& iteration : reply.iterations()) {
     const double usual_ns = iteration.usual_duration_ns();
     const auto duration_ns = static_cast<double>(iteration.duration_ns());
@@ -68,6 +69,16 @@ std::string CountersNotes(const v1::GetCountersReply& reply) {
                                     all ? "" : ", of the part,", reply.slowdown()));
   }
   return text + "\n" + Note(reply.message());
+}
+
+// Of a job of several ranks, whose figures are sums.
+std::string RanksLine(const v1::Job& job) {
+  std::set<int> ranks;
+  for (const v1::Process& process : job.processes()) ranks.insert(process.rank());
+  const auto count =
+      job.working_ranks() > 0 ? static_cast<size_t>(job.working_ranks()) : ranks.size();
+  if (count < 2) return "";
+  return absl::StrCat("summed over ", count, " ranks, which run at the same time\n");
 }
 
 // "1,084 (950 to 1,220)"; without a range where that is the same number.
@@ -150,7 +161,7 @@ std::string CountersText(const v1::GetCountersReply& reply, const v1::Job& job, 
                                                        : FormatCount(counter.measured_iterations()),
                   counter.complete() ? "" : "incomplete: " + counter.message()});
   }
-  return absl::StrCat(PartLine(reply.part()), table.ToString(width), "\n",
+  return absl::StrCat(PartLine(reply.part()), table.ToString(width), "\n", RanksLine(job),
                       list_measured ? MeasuredText(reply) : "", CountersNotes(reply),
                       Note(EndedBeforeText(job)), Note(job.rule().message()),
                       LossesLine(reply.losses()));
@@ -182,7 +193,7 @@ std::string KernelsText(const v1::GetKernelsReply& reply, const v1::Job& job, in
     more = absl::StrCat(FormatCount(reply.kernel_names() - reply.kernels_size()),
                         " more kernels; --all shows them\n");
   }
-  return absl::StrCat(PartLine(reply.part()), table.ToString(width), more, "\n",
+  return absl::StrCat(PartLine(reply.part()), table.ToString(width), more, "\n", RanksLine(job),
                       FormatCount(reply.measured_iterations(), "iteration"), " traced\n", rare,
                       Note(reply.message()), Note(EndedBeforeText(job)), Note(job.rule().message()),
                       LossesLine(reply.losses()));

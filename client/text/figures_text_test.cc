@@ -45,6 +45,22 @@ TEST(ProjectionTextTest, APartHasOneTotal) {
               AllOf(HasSubstr("iterations 0 to 9 (10 iterations)"), Not(HasSubstr("so far"))));
 }
 
+TEST(TextTest, FiguresOfSeveralRanksAreSaidToBeSums) {
+  v1::GetKernelsReply kernels;
+  kernels.add_kernels()->set_name("gemm");
+  v1::GetCountersReply counters;
+  counters.add_counters()->set_metric("flops");
+  v1::Job job;
+  EXPECT_THAT(KernelsText(kernels, job, 0), Not(HasSubstr("summed")));
+  job.set_working_ranks(4);
+  EXPECT_THAT(KernelsText(kernels, job, 0), HasSubstr("\nsummed over 4 ranks"));
+  EXPECT_THAT(CountersText(counters, job, 0, false), HasSubstr("\nsummed over 4 ranks"));
+  // Where starts had different ranks.
+  job.clear_working_ranks();
+  for (const int rank : {0, 1, 1}) job.add_processes()->set_rank(rank);
+  EXPECT_THAT(KernelsText(kernels, job, 0), HasSubstr("\nsummed over 2 ranks"));
+}
+
 TEST(TextTest, LaunchesAreWholeNumbers) {
   v1::GetKernelsReply reply;
   EXPECT_NE(NothingIn(reply), "");

@@ -94,7 +94,7 @@ std::string FleetText(const v1::GetFleetReply& fleet, const FleetWhatIf& what_if
       if (!reply.ok()) {
         ++savings.unknown;
         absl::StrAppend(&notes, title, ": what the change would save is not known: ",
-                        std::string(reply.status().message()), "\n");
+                        Printable(std::string(reply.status().message())), "\n");
       } else if (reply->answers_size() > 0) {
         const v1::WhatIfAnswer& answer = reply->answers(0);
         saves = LossText(true, answer.saved(), answer.before());

@@ -192,6 +192,8 @@ TEST(FormatTest, NamesCannotMoveTheCursor) {
   // So are bytes that are not UTF-8, as old encodings leave them.
   EXPECT_EQ(Printable("L\xC3\xA4nge \xE2\x82\xAC \xF0\x9F\x98\x80"), "Länge € 😀");
   EXPECT_EQ(Printable("l\xE4nge"), "l\\xe4nge");
+  // U+202E shows what follows from right to left, U+009B begins an order to a terminal.
+  EXPECT_EQ(Printable("a\xE2\x80\xAEz\xC2\x9B\x32Jb"), "a\\u202ez\\u009b2Jb");
   EXPECT_EQ(Printable("\xC0\xAF \xED\xA0\x80 \xF4\x90\x80\x80 \xE2\x82"),
             "\\xc0\\xaf \\xed\\xa0\\x80 \\xf4\\x90\\x80\\x80 \\xe2\\x82");
   EXPECT_EQ(Quote(std::string(500, 'x')).size(), 62u);

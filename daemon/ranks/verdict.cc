@@ -11,7 +11,7 @@ std::string_view DoubtText(Doubt doubt) {
     case Doubt::kOneRank:
       return "only one rank is seen";
     case Doubt::kTooFew:
-      return "too few iterations were observed so far";
+      return "too few iterations were observed";
     case Doubt::kNoDurations:
       return "the time of iterations is not known";
     case Doubt::kUnlike:

@@ -22,7 +22,7 @@ enum class Doubt : uint8_t {
   kNone,
   kNoCollectives,   // no rank reported the GPU's times of a collective
   kOneRank,         // only one rank is seen
-  kTooFew,          // too few iterations were observed so far
+  kTooFew,          // too few iterations were observed
   kNoDurations,     // the time of iterations is not known
   kUnlike,          // no other rank does the same work, and there are too few earlier iterations
   kHidden,          // collectives overlap with work, which hides how much of it is slow
@@ -31,7 +31,7 @@ enum class Doubt : uint8_t {
   kNoBaseline,      // no earlier iteration shows the difference
   kMostAreSlow,     // most stages of a pipeline became slower
 };
-// "too few iterations were observed so far": follows "not known, because".
+// "too few iterations were observed": follows "not known, because".
 std::string_view DoubtText(Doubt doubt);
 
 enum class Course : uint8_t {

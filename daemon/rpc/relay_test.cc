@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "daemon/rpc/server.h"
+#include "daemon/rpc/standby.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "seqpoint/v1/ingest.grpc.pb.h"
@@ -306,6 +307,16 @@ TEST_F(RelayTlsTest, AStandbyThatTheLeaderGivesNoRolesPassesNothing) {
     EXPECT_THAT(status.error_message(), HasSubstr("certificate of \"other"));
   }
   EXPECT_FALSE(backend_.last_control().has_value());
+}
+
+TEST(WhyNotFoundTest, NobodyAndAnotherDaemonAreSaid) {
+  const TempFolder folder;
+  const std::string path = (folder.path() / "api.sock").string();
+  EXPECT_THAT(WhyNotFound("unix:" + path, {}), HasSubstr("nobody answers on " + path));
+  FakeBackend backend;  // whose process is not this one
+  const auto server = Server::Start({.socket_path = path}, &backend);
+  ASSERT_TRUE(server.ok()) << server.status();
+  EXPECT_THAT(WhyNotFound("unix:" + path, {}), HasSubstr("another seqpointd answers there"));
 }
 
 }  // namespace

@@ -1,18 +1,45 @@
 #include "daemon/rpc/standby.h"
 
+#include <unistd.h>
+
+#include <chrono>
 #include <utility>
 
 #include "daemon/base/retry.h"
 #include "daemon/base/status_macros.h"
+#include "daemon/rpc/hub_channel.h"
+#include "proto/host_name.h"
+#include "seqpoint/v1/profiler.grpc.pb.h"
 #include "spdlog/spdlog.h"
 
 namespace seqpoint::rpc {
 namespace {
 
 // A killed daemon's sockets go with its memory, which takes seconds where that is large.
+constexpr std::chrono::seconds kFindTimeout{5};  // for itself, through one balancer or proxy
 constexpr absl::Duration kSocketPatience = absl::Seconds(5);
 
 }  // namespace
+
+std::string WhyNotFound(const std::string& address, const TlsPem& files) {
+  const auto hub = HubChannel::Open(address, files);
+  if (!hub.ok()) return std::string(hub.status().message());
+  const std::shared_ptr<grpc::Channel> channel = (*hub)->Get();
+  const auto deadline = std::chrono::system_clock::now() + kFindTimeout;
+  if (!channel->WaitForConnected(deadline)) {
+    const std::string why = (*hub)->WhyNotConnected();
+    return why.empty() ? "no gRPC follows on the connection" : why;
+  }
+  grpc::ClientContext context;
+  context.set_deadline(deadline);
+  v1::GetDaemonReply reply;
+  const grpc::Status status =
+      v1::Profiler::NewStub(channel)->GetDaemon(&context, v1::GetDaemonRequest(), &reply);
+  if (!status.ok()) return status.error_message();
+  if (reply.pid() == getpid() && reply.host() == HostName()) return "";
+  return absl::StrCat("another seqpointd answers there (process ", reply.pid(), " on ",
+                      reply.host(), ")");
+}
 
 absl::StatusOr<std::unique_ptr<Standby>> Standby::Start(const StandbyOptions& options) {
   std::unique_ptr<Standby> standby(new Standby(options));

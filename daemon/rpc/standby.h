@@ -56,6 +56,11 @@ class Standby {
   Leader leader_ ABSL_GUARDED_BY(mutex_);
 };
 
+// Why other hubs, which look for this process at `address`, do not find it there: nobody answers,
+// or another daemon does. Empty: they find it. For a hub that leads and serves; it waits some
+// seconds where nobody answers. `files`: its own, which it shows to other hubs, too.
+std::string WhyNotFound(const std::string& address, const TlsPem& files);
+
 }  // namespace seqpoint::rpc
 
 #endif  // DAEMON_RPC_STANDBY_H_

@@ -133,10 +133,12 @@ Answerable AskAnswers(Connection* connection, const std::string& job_id,
   kernels_request.set_job(job_id);
   kernels_request.set_limit(1);
   const auto kernels = connection->Call(&v1::Profiler::Stub::GetKernels, kernels_request);
+  const auto daemon = connection->Call(&v1::Profiler::Stub::GetDaemon, v1::GetDaemonRequest());
   return {.counters = counters.ok() && NothingIn(*counters).empty(),
           .kernels = kernels.ok() && NothingIn(*kernels).empty(),
           .operators = !operators_folder.empty() &&
-                       !std::filesystem::is_empty(operators_folder, error) && !error};
+                       !std::filesystem::is_empty(operators_folder, error) && !error,
+          .hub = daemon.ok() ? Printable(daemon->hub().address()) : ""};
 }
 
 int RefuseRun(const absl::Status& status, bool json) {

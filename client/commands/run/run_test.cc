@@ -98,6 +98,11 @@ TEST(RunTest, TheSummarySaysWhatToKnowOfTheFigures) {
                           Not(HasSubstr("remaining"))));
   // Only what can be answered.
   EXPECT_THAT(text, HasSubstr("ask next: seqpoint jobs 1, seqpoint project 1\n"));
+  EXPECT_THAT(RunSummary(job, {.hub = "hub:7443"}, 0),
+              HasSubstr("all nodes' ranks: seqpoint --server hub:7443 jobs " + job.name() + "@"));
+  EXPECT_THAT(RunSummary(job, {.hub = "unix:/tmp/hub/api.sock"}, 0),
+              HasSubstr("seqpoint --socket /tmp/hub/api.sock jobs "));
+  EXPECT_THAT(RunSummary(job, {}, 0), Not(HasSubstr("all nodes")));
   EXPECT_THAT(RunSummary(job, {.counters = true}, 0),
               HasSubstr("project 1, seqpoint counters 1\n"));
   job.clear_time();

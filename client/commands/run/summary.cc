@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "client/connection.h"
 #include "client/text/format.h"
 #include "client/text/job_text.h"
@@ -38,6 +39,12 @@ std::string WhyNothing(int wait_status, const std::string& adapter_missing) {
   return "no process of the command was seen to use a GPU or to train with PyTorch; nothing was "
          "profiled. If one did, `seqpoint doctor` says what stands in the way; a loop of another "
          "kind can report its iterations with two lines (docs/using/pytorch.md)";
+}
+
+// The command that asks the hub: the client's certificate is for its user to name.
+std::string AskHub(absl::string_view hub) {
+  if (!absl::ConsumePrefix(&hub, "unix:")) return absl::StrCat("seqpoint --server ", hub);
+  return absl::StrCat("seqpoint --socket ", hub);
 }
 
 std::string EndedBy(int signal, const char* how) {
@@ -97,6 +104,10 @@ std::string RunSummary(const v1::Job& job, const Answerable& answers, int wait_s
       absl::StrAppend(&text, ", seqpoint whatif ", id, " --list");
     }
     text += "\n";
+    if (!answers.hub.empty()) {
+      absl::StrAppend(&text, "all nodes' ranks: ", AskHub(answers.hub), " jobs ", job.name(), "@",
+                      job.run_id(), "\n");
+    }
   }
   std::string indented = "\n";
   for (absl::string_view line : absl::StrSplit(text, '\n', absl::SkipEmpty())) {

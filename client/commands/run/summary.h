@@ -14,6 +14,7 @@ struct Answerable {
   bool counters = false;
   bool kernels = false;  // and a trace
   bool operators = false;
+  std::string hub;  // that the daemon tells: host:port or unix:PATH; empty: none
 };
 
 // The summary. `wait_status`: how the program ended, as waitpid gives it; `adapter_missing`: the
