@@ -328,14 +328,19 @@ void NodeReports::EndWhere(
       ++it;
       continue;
     }
-    const JobRow& job = process.job->row();
-    const ProcessRow& row = process.job->processes().at(process.process_id).row;
-    spdlog::warn("rank {} of {} is over for this hub: its node {} is away", row.rank, Title(job),
-                 row.host);
-    process.job->OnProcessEnd(process.process_id, /*orderly=*/false, clock_.WallNs());
-    registry_.Disconnect(job.job_id);
-    it = Forget(it);
+    it = EndUnreported(it, "is away");
   }
+}
+
+NodeReports::Processes::iterator NodeReports::EndUnreported(Processes::iterator process,
+                                                            const std::string& why) {
+  const auto [job, process_id] = process->second;
+  const ProcessRow& row = job->processes().at(process_id).row;
+  spdlog::warn("rank {} of {} is over for this hub: its node {} {}", row.rank, Title(job->row()),
+               row.host, why);
+  job->OnProcessEnd(process_id, /*orderly=*/false, clock_.WallNs());
+  registry_.Disconnect(job->row().job_id);
+  return Forget(process);
 }
 
 std::string NodeReports::AbsentInWords(int64_t job_id) {
@@ -473,16 +478,6 @@ absl::Status NodeReports::CountNewJob(const std::string& node_id) {
       absl::StrCat("it began ", kMostNewJobs, " jobs within an hour; further ones are not taken"));
 }
 
-void NodeReports::EndNamesake(Processes::iterator before) {
-  const auto [job, process_id] = before->second;
-  const ProcessRow& row = job->processes().at(process_id).row;
-  spdlog::warn("rank {} of {} is over for this hub: its node {} gave its number to another process",
-               row.rank, Title(job->row()), row.host);
-  job->OnProcessEnd(process_id, /*orderly=*/false, clock_.WallNs());
-  Forget(before);
-  registry_.Disconnect(job->row().job_id);
-}
-
 absl::Status NodeReports::CheckNotSentAgain(const std::string& node_id,
                                             const v1::ReportedProcess& report,
                                             const jobs::Job& job) {
@@ -518,7 +513,7 @@ absl::Status NodeReports::Start(const ProcessKey& key, const v1::ReportedProcess
     if (job->processes().at(process_id).row.ring_id == report.ring_id()) {
       return contradicts("it has started before");
     }
-    EndNamesake(before);
+    EndUnreported(before, "gave its number to another process");
   }
   if (const auto live = live_.find(key.first);
       live != live_.end() && live->second >= kMostProcesses) {

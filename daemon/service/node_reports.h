@@ -158,8 +158,9 @@ class NodeReports {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(registry_.mutex());
   absl::Status MakeRoom(const std::string& node_id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status CountNewJob(const std::string& node_id);
-  // A process of before has the number, and nobody reports its end any more.
-  void EndNamesake(Processes::iterator before) ABSL_EXCLUSIVE_LOCKS_REQUIRED(registry_.mutex());
+  // Nobody reports its end any more; `why` is said of its node. What comes after it.
+  Processes::iterator EndUnreported(Processes::iterator process, const std::string& why)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(registry_.mutex());
   // AlreadyExists: the job has the process from the node under its former id.
   absl::Status CheckNotSentAgain(const std::string& node_id, const v1::ReportedProcess& report,
                                  const jobs::Job& job)
