@@ -164,6 +164,7 @@ void Job::SetTags(std::set<std::string> tags) {
 }
 
 void Job::SetStoreDamage(const std::string& message) {
+  if (message == facts_.store_damage()) return;
   facts_.set_store_damage(message);
   changes_.Mark(Change::kDescription);
 }

@@ -31,6 +31,7 @@ std::optional<ReadSoFar> Committer::Commit(ReadSoFar read) {
     for (const NodeCursor& node : batch_read_.nodes) node.AddTo(batch_);
   }
   const absl::Status status = batch_.Empty() ? absl::OkStatus() : Write();
+  TellDamage();
   absl::MutexLock lock(&registry_.mutex());
   if (!status.ok()) {
     // Cursors and results belong together: the batch stays as it is.
@@ -73,6 +74,22 @@ absl::Status Committer::Write() {
   }
   batch_.trace_segments.clear();
   return store_.Write(batch_);
+}
+
+void Committer::TellDamage() {
+  damaged_jobs_.merge(store_.TakeDamagedJobs());
+  while (!damaged_jobs_.empty()) {
+    const int64_t job_id = *damaged_jobs_.begin();
+    const auto message = store_.DescribeDamage(job_id);
+    if (!message.ok()) return;  // it is asked again after the next batch
+    damaged_jobs_.erase(damaged_jobs_.begin());
+    if (message->empty()) continue;  // the write that met it failed, or the job was removed
+    absl::MutexLock lock(&registry_.mutex());
+    const auto job = registry_.loaded().find(job_id);
+    if (job == registry_.loaded().end()) continue;
+    spdlog::error("{}: {}", Title(job->second->row()), *message);
+    job->second->SetStoreDamage(*message);
+  }
 }
 
 // Watchers of every job see it.

@@ -15,6 +15,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -87,6 +88,8 @@ class Committer {
  private:
   // Writes the batch, or what is left of it without traces where the disk is full.
   absl::Status Write() ABSL_LOCKS_EXCLUDED(registry_.mutex());
+  // Has the jobs say what the store set aside of them.
+  void TellDamage() ABSL_LOCKS_EXCLUDED(registry_.mutex());
   void SetError(std::string message) ABSL_EXCLUSIVE_LOCKS_REQUIRED(registry_.mutex());
 
   Store& store_;
@@ -105,7 +108,8 @@ class Committer {
   WriteBatch batch_;
   ReadSoFar batch_read_;
   bool failed_ = false;
-  bool drops_traces_ = false;  // the last batch that had any
+  bool drops_traces_ = false;       // the last batch that had any
+  std::set<int64_t> damaged_jobs_;  // that have not said so
 };
 
 }  // namespace seqpoint::service

@@ -31,7 +31,9 @@ void LoadResumeLogs(Store& store, jobs::Job& job) {
       const auto rows = store.ReadIterations(job.row().job_id, wanted.rank, next, kPage);
       if (!rows.ok()) {
         spdlog::warn("{}", std::string(rows.status().message()));
-        read = false;  // it is wanted again after the next commit
+        // The lengths of damaged rows are not known any more. Otherwise the log is wanted again
+        // after the next commit.
+        read = absl::IsDataLoss(rows.status());
         break;
       }
       if (rows->empty()) break;

@@ -50,6 +50,9 @@ absl::StatusOr<SharedJob> ReadStoredJob(Store& store, const JobRow& row,
   if (const absl::Status status = job->Restore(states, stored); !status.ok()) {
     spdlog::error("{}", std::string(status.message()));
   }
+  // A daemon that was killed after it had set something aside did not get to say it.
+  SEQPOINT_ASSIGN_OR_RETURN(const std::string damage, store.DescribeDamage(row.job_id));
+  if (!damage.empty()) job->SetStoreDamage(damage);
   for (const ProcessRow& process : processes) {
     if (process.end_ns != 0 || !job->processes().contains(process.process_id)) continue;
     SEQPOINT_RETURN_IF_ERROR(RestoreOpenTraces(store, process, *job));

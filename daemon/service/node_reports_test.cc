@@ -1,6 +1,8 @@
 // What a hub makes of the batches of its nodes, and what a node keeps for its hub.
 #include <atomic>
 #include <cstdint>
+#include <iostream>
+#include <pqxx/pqxx>
 #include <string>
 #include <utility>
 #include <vector>
@@ -12,11 +14,13 @@
 #include "daemon/base/descriptors.h"
 #include "daemon/base/zstd_frame.h"
 #include "daemon/jobs/report_codec.h"
+#include "daemon/jobs/rule_codec.h"
 #include "daemon/store/sqlite.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "injection/abi/ring.h"
 #include "tests/support/daemon_in_process.h"
+#include "tests/support/private_postgres.h"
 
 namespace seqpoint::service {
 namespace {
@@ -24,6 +28,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 
 class Node final : public NodeReports::Listener {
  public:
@@ -86,6 +91,34 @@ jobs::Report StartOf(int64_t process, const std::string& job, const std::string&
   return {process, started};
 }
 
+jobs::Report RuleOf(int64_t process) {
+  iterations::LearnedRule learned;
+  learned.rule.generation = 1;
+  learned.rule.boundary.op = static_cast<uint8_t>(abi::Op::kCopyH2D);
+  learned.rule.step.op = static_cast<uint8_t>(abi::Op::kLaunch);
+  learned.rule.length_count = 1;
+  learned.rule.length[0].pattern.op = static_cast<uint8_t>(abi::Op::kCopyH2D);
+  learned.confidence = 1;
+  v1::ReportedRule rule;
+  *rule.mutable_rule() = jobs::EncodeRule(learned);
+  rule.set_number_offset(0);
+  return {process, rule};
+}
+
+jobs::Report IterationOf(int64_t process, int64_t number) {
+  constexpr int64_t kStepNs = 10'000'000;
+  jobs::FinishedIteration iteration;
+  iteration.set_number(static_cast<uint64_t>(number));
+  iteration.set_first_length(16 + number % 7);
+  iteration.set_valid(1);
+  iteration.set_boundary_ns(1'700'000'000'000'000'000 + number * kStepNs);
+  iteration.set_start_ns(iteration.boundary_ns());
+  iteration.set_duration_ns(kStepNs);
+  iteration.set_gpu_time(true);
+  iteration.set_ended(true);
+  return {process, iteration};
+}
+
 jobs::Report EndOf(int64_t process) {
   v1::ReportedEnd end;
   end.set_orderly(true);
@@ -137,6 +170,63 @@ class NodeReportsTest : public DaemonTest {
 
   LateClock clock_;
 };
+
+TEST_F(NodeReportsTest, DamagedRowsOfAJobAreSaidByItAloneAndTheHubGoesOn) {
+  if (const std::string missing = PrivatePostgres::Missing(); !missing.empty()) {
+    std::cout << "skipped: " << missing << "\n";
+    GTEST_SKIP() << missing;
+  }
+  PrivatePostgres server;
+  ASSERT_TRUE(server.Start() && server.CreateDatabase("hub")) << server.Log();
+  options_.store_path = server.AddressOf("hub");
+  constexpr int64_t kIterations = 20;
+  const std::string id(16, 'n');
+  const auto job = [](Daemon& hub, const std::string& name) {
+    v1::GetJobRequest request;
+    request.set_job(name);
+    return hub.backend().GetJob(request)->job();
+  };
+  {
+    Node node;
+    auto hub = Start();
+    ASSERT_TRUE(hub->nodes()->Connect(node.Hello(), &node).ok());
+    const auto offer = [&](int64_t sequence, std::vector<jobs::Report> reports) {
+      for (int64_t i = (sequence - 1) * kIterations; i < sequence * kIterations; ++i) {
+        for (const int64_t process : {0, 1}) reports.push_back(IterationOf(process, i));
+      }
+      return hub->nodes()->Offer(id, BatchOf(sequence, reports)).ok() && node.AwaitStored(sequence);
+    };
+    jobs::Report second = StartOf(1, "b");
+    std::get<v1::ReportedProcess>(second.what).set_rank(0);
+    ASSERT_TRUE(offer(1, {StartOf(0, "a"), RuleOf(0), second, RuleOf(1)}));
+    {
+      pqxx::connection connection(server.AddressOf("hub"));
+      pqxx::work transaction(connection);
+      const pqxx::result damaged = transaction.exec(absl::StrCat(
+          "UPDATE seqpoint.iteration_block SET bytes = 'x' WHERE job_id = ", job(*hub, "a").id()));
+      ASSERT_GT(damaged.affected_rows(), 0u);
+      transaction.commit();
+    }
+    ASSERT_TRUE(offer(2, {}));
+    EXPECT_THAT(job(*hub, "a").error(), HasSubstr("damaged and were set aside"));
+    EXPECT_EQ(job(*hub, "b").error(), "");
+    ASSERT_TRUE(offer(3, {}));
+    hub->nodes()->Disconnect(id, &node);
+  }
+  auto hub = Start();
+  EXPECT_THAT(job(*hub, "a").error(), HasSubstr("damaged and were set aside"));
+  EXPECT_EQ(job(*hub, "a").iterations(), 3 * kIterations);
+  EXPECT_THAT(job(*hub, "b").error(), Not(HasSubstr("damaged")));
+  v1::ListIterationsRequest request;
+  request.set_page_size(1'000);
+  request.set_job("b");
+  const auto rows = hub->backend().ListIterations(request);
+  ASSERT_TRUE(rows.ok()) << rows.status();
+  EXPECT_EQ(rows->iterations_size(), 3 * kIterations);
+  request.set_job("a");
+  const absl::Status lacks = hub->backend().ListIterations(request).status();
+  EXPECT_TRUE(absl::IsDataLoss(lacks)) << lacks;
+}
 
 TEST_F(NodeReportsTest, ABatchIsTakenOnceHoweverOftenItComes) {
   Node node;

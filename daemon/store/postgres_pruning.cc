@@ -46,6 +46,7 @@ void RemoveRows(pqxx::work& transaction, int64_t job_id, int64_t* rows_left) {
       {"trace_segment", "rank, number, process_id, digest", "job_id = $1", 1},
       {"measurement", "rank, number, incarnation, config_id", "job_id = $1", 1},
       {"iteration_block", "rank, block", "job_id = $1", kBlockNumbers},
+      {"damaged_block", "rank, block, damage_id", "job_id = $1", kBlockNumbers},
       // A process goes after its names.
       {"name", "process_id, name_id",
        "process_id IN (SELECT process_id FROM seqpoint.process WHERE job_id = $1)", 1},

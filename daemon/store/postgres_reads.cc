@@ -19,6 +19,13 @@ namespace {
 // Blocks that one query of iterations takes at most: memory does not grow with the job.
 constexpr int kBlocksAtOnce = 64;
 
+// What was set aside is read, too: it fails as it did before, instead of being left out.
+constexpr const char* kBlocks =
+    "(SELECT job_id, rank, block, iterations, measured, bytes FROM seqpoint.iteration_block "
+    "UNION ALL SELECT job_id, rank, block, iterations, measured, bytes FROM "
+    "seqpoint.damaged_block) "
+    "AS blocks";
+
 // Reads the row's fields in order.
 struct Fields {
   const pqxx::row& row;
@@ -116,8 +123,8 @@ absl::StatusOr<std::vector<IterationRow>> PostgresStore::ReadIterations(
     SEQPOINT_ASSIGN_OR_RETURN(
         const auto blocks,
         (impl_->ReadAll<std::pair<int64_t, std::string>>(
-            absl::StrCat("SELECT block, bytes FROM seqpoint.iteration_block WHERE job_id = ",
-                         job_id, " AND rank = ", rank, " AND block >= ", block,
+            absl::StrCat("SELECT block, bytes FROM ", kBlocks, " WHERE job_id = ", job_id,
+                         " AND rank = ", rank, " AND block >= ", block,
                          measured_only ? " AND measured" : "", " ORDER BY block LIMIT ",
                          std::min<int64_t>(kBlocksAtOnce,
                                            limit < 0 ? kBlocksAtOnce : limit / kBlockNumbers + 2)),
@@ -132,7 +139,9 @@ absl::StatusOr<std::vector<IterationRow>> PostgresStore::ReadIterations(
         return absl::Status(
             all.status().code(),
             absl::StrCat("store ", path(), ": iterations from ", number * kBlockNumbers,
-                         " of rank ", rank, " of job ", job_id, ": ", all.status().message()));
+                         " of rank ", rank, " of job ", job_id, ": ", all.status().message(),
+                         "; those from ", (number + 1) * kBlockNumbers,
+                         " on are not touched by that"));
       }
       for (const IterationRow& row : *all) {
         if (row.number < first_number || (measured_only && row.config_id == 0)) continue;
@@ -150,10 +159,31 @@ absl::StatusOr<std::map<int32_t, int64_t>> PostgresStore::CountIterations(int64_
   SEQPOINT_ASSIGN_OR_RETURN(
       const auto counts,
       impl_->ReadAll<RankCount>(
-          absl::StrCat("SELECT rank, sum(iterations) FROM seqpoint.iteration_block WHERE job_id = ",
-                       job_id, " AND rank >= 0 GROUP BY rank"),
+          absl::StrCat("SELECT rank, sum(iterations) FROM ", kBlocks, " WHERE job_id = ", job_id,
+                       " AND rank >= 0 GROUP BY rank"),
           [](const pqxx::row& from, RankCount& to) { ReadFields(from, &to.first, &to.second); }));
   return std::map<int32_t, int64_t>(counts.begin(), counts.end());
+}
+
+absl::StatusOr<std::string> PostgresStore::DescribeDamage(int64_t job_id) {
+  struct Damaged {
+    int64_t blocks, rank, block, iterations;
+  };
+  SEQPOINT_ASSIGN_OR_RETURN(
+      const auto first, impl_->ReadFirst<Damaged>(
+                            absl::StrCat("SELECT count(*) OVER (), rank, block, iterations FROM "
+                                         "seqpoint.damaged_block WHERE job_id = ",
+                                         job_id, " ORDER BY rank, block, damage_id LIMIT 1"),
+                            [](const pqxx::row& from, Damaged& to) {
+                              ReadFields(from, &to.blocks, &to.rank, &to.block, &to.iterations);
+                            }));
+  if (!first) return "";
+  return absl::StrCat(
+      "store ", path(), ": ", first->iterations, " stored iterations of rank ", first->rank,
+      " from number ", first->block * kBlockNumbers, " to ", (first->block + 1) * kBlockNumbers - 1,
+      first->blocks > 1 ? absl::StrCat(", and ", first->blocks - 1, " more such blocks,") : "",
+      " are damaged and were set aside: the list of iterations and exports fail there; SeqPoints "
+      "and sums do not need them, and other jobs are not touched by that");
 }
 
 absl::StatusOr<std::vector<ConfigRow>> PostgresStore::ReadConfigs(int64_t job_id) {

@@ -62,6 +62,13 @@ INSERT INTO seqpoint.lease VALUES (1, 0, ''::bytea);
 CREATE TABLE seqpoint.lease_time (
   one integer PRIMARY KEY CHECK (one = 1), fence bigint NOT NULL, expires timestamptz NOT NULL);
 INSERT INTO seqpoint.lease_time VALUES (1, 0, '-infinity');
+)sql",
+                                                      R"sql(
+CREATE TABLE seqpoint.damaged_block (
+  job_id bigint NOT NULL, rank integer NOT NULL, block bigint NOT NULL,
+  damage_id bigint GENERATED ALWAYS AS IDENTITY,
+  iterations integer NOT NULL, measured boolean NOT NULL, bytes bytea NOT NULL,
+  PRIMARY KEY (job_id, rank, block, damage_id));
 )sql"};
 
 }  // namespace seqpoint

@@ -335,7 +335,15 @@ const std::string& PostgresStore::damage() const { return impl_->no_damage_; }
 
 absl::Status PostgresStore::Write(const WriteBatch& batch) {
   SEQPOINT_RETURN_IF_ERROR(CheckRows(batch));
-  return impl_->Transact([&](pqxx::work& transaction) { return PutRows(batch, transaction); });
+  return impl_->Transact([&](pqxx::work& transaction) {
+    impl_->writer_mutex_.AssertHeld();
+    return PutRows(batch, transaction, &impl_->damaged_jobs_);
+  });
+}
+
+std::set<int64_t> PostgresStore::TakeDamagedJobs() {
+  absl::MutexLock guard(&impl_->writer_mutex_);
+  return std::exchange(impl_->damaged_jobs_, {});
 }
 
 absl::Status PostgresStore::BeginJob(int64_t job_id) {

@@ -7,6 +7,7 @@
 #define DAEMON_STORE_POSTGRES_STORE_H_
 
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -26,6 +27,8 @@ class PostgresStore final : public Store {
   int64_t NewJobId() override;
   int64_t NewProcessId() override;
   absl::Status Write(const WriteBatch& batch) override;
+  std::set<int64_t> TakeDamagedJobs() override;
+  absl::StatusOr<std::string> DescribeDamage(int64_t job_id) override;
   absl::Status BeginJob(int64_t job_id) override;
   absl::StatusOr<std::vector<JobRow>> ListJobs() override;
   absl::StatusOr<std::vector<ProcessRow>> ListProcesses(int64_t job_id) override;

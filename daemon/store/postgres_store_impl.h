@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <optional>
 #include <pqxx/pqxx>
+#include <set>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -72,6 +73,8 @@ class PostgresStore::Impl {
 
   absl::Mutex writer_mutex_;  // locked before lease_mutex_
   Postgres writer_;
+  // Not undone by a write that fails: its commit may be in the database all the same.
+  std::set<int64_t> damaged_jobs_ ABSL_GUARDED_BY(writer_mutex_);
   absl::Mutex reader_mutex_;
   Postgres reader_;
   absl::Mutex ids_mutex_;
@@ -108,12 +111,13 @@ class PostgresStore::Impl {
   std::thread watch_;  // runs BreakWithoutAnswer
 };
 
-// The rows of a batch for each table.
-absl::Status PutRows(const WriteBatch& batch, pqxx::work& transaction);
+// The rows of a batch for each table. `damaged`: adds the jobs whose rows were set aside.
+absl::Status PutRows(const WriteBatch& batch, pqxx::work& transaction, std::set<int64_t>* damaged);
 // Bytes of all rows, without indexes and rows that were replaced.
 inline constexpr const char* kUsedBytes =
     "SELECT coalesce(sum(bytes), 0)::bigint FROM ("
     "SELECT sum(octet_length(bytes) + 64) AS bytes FROM seqpoint.iteration_block UNION ALL "
+    "SELECT sum(octet_length(bytes) + 64) FROM seqpoint.damaged_block UNION ALL "
     "SELECT sum(octet_length(zstd_bytes) + 64) FROM seqpoint.trace_segment UNION ALL "
     "SELECT sum(octet_length(value_bytes) + 64) FROM seqpoint.measurement UNION ALL "
     "SELECT sum(octet_length(bytes) + 64) FROM seqpoint.state UNION ALL "

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <tuple>
@@ -134,14 +135,22 @@ void PutStates(const WriteBatch& batch, pqxx::work& transaction) {
   names.Write(transaction);
 }
 
-absl::Status PutIterations(const WriteBatch& batch, pqxx::work& transaction) {
+void SetAside(const std::string& block_key, pqxx::work& transaction) {
+  transaction.exec0(
+      absl::StrCat("INSERT INTO seqpoint.damaged_block (job_id, rank, block, iterations, measured, "
+                   "bytes) SELECT job_id, rank, block, iterations, measured, bytes "
+                   "FROM seqpoint.iteration_block WHERE (job_id, rank, block) = (",
+                   block_key, ")"));
+}
+
+void PutIterations(const WriteBatch& batch, pqxx::work& transaction, std::set<int64_t>* damaged) {
   using BlockKey = std::tuple<int64_t, int32_t, int64_t>;  // job, rank, block
   using Rows = std::map<std::pair<int64_t, int32_t>, IterationRow>;
   std::map<BlockKey, Rows> blocks;
   for (const IterationRow& row : batch.iterations) {
     blocks[{row.job_id, row.rank, BlockOf(row.number)}][{row.number, row.incarnation}] = row;
   }
-  if (blocks.empty()) return absl::OkStatus();
+  if (blocks.empty()) return;
   const auto key_text = [](const BlockKey& key) {
     return Key({std::get<0>(key), std::get<1>(key), std::get<2>(key)});
   };
@@ -155,10 +164,15 @@ absl::Status PutIterations(const WriteBatch& batch, pqxx::work& transaction) {
                         keys, ")"))) {
     const auto job_id = found[0].as<int64_t>();
     const auto rank = found[1].as<int32_t>();
-    SEQPOINT_ASSIGN_OR_RETURN(const std::vector<IterationRow> stored,
-                              UnpackBlock(BytesOf(found[3]), job_id, rank));
-    Rows& rows = blocks[{job_id, rank, found[2].as<int64_t>()}];
-    for (const IterationRow& row : stored) rows.try_emplace({row.number, row.incarnation}, row);
+    const BlockKey key = {job_id, rank, found[2].as<int64_t>()};
+    const auto stored = UnpackBlock(BytesOf(found[3]), job_id, rank);
+    if (!stored.ok()) {
+      damaged->insert(job_id);
+      SetAside(key_text(key), transaction);
+      continue;
+    }
+    Rows& rows = blocks[key];
+    for (const IterationRow& row : *stored) rows.try_emplace({row.number, row.incarnation}, row);
   }
   TableRows table("seqpoint.iteration_block", "job_id, rank, block", "iterations, measured, bytes");
   for (const auto& [key, rows] : blocks) {
@@ -172,7 +186,6 @@ absl::Status PutIterations(const WriteBatch& batch, pqxx::work& transaction) {
     table.Put(key_text(key), all.size(), Bool(measured), SqlBytes(PackBlock(all)));
   }
   table.Write(transaction);
-  return absl::OkStatus();
 }
 
 void PutMeasurements(const WriteBatch& batch, pqxx::work& transaction) {
@@ -237,10 +250,10 @@ void PutOutbox(const WriteBatch& batch, pqxx::work& transaction) {
 
 }  // namespace
 
-absl::Status PutRows(const WriteBatch& batch, pqxx::work& transaction) {
+absl::Status PutRows(const WriteBatch& batch, pqxx::work& transaction, std::set<int64_t>* damaged) {
   PutJobs(batch, transaction);
   PutStates(batch, transaction);
-  SEQPOINT_RETURN_IF_ERROR(PutIterations(batch, transaction));
+  PutIterations(batch, transaction, damaged);
   PutMeasurements(batch, transaction);
   SEQPOINT_RETURN_IF_ERROR(PutTraces(batch, transaction));
   PutOutbox(batch, transaction);

@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -42,6 +43,9 @@ class SqliteStore final : public Store {
   int64_t NewJobId() override;
   int64_t NewProcessId() override;
   absl::Status Write(const WriteBatch& batch) override;
+  // A write reads no rows of iterations here.
+  std::set<int64_t> TakeDamagedJobs() override { return {}; }
+  absl::StatusOr<std::string> DescribeDamage(int64_t job_id) override { return ""; }
   absl::Status BeginJob(int64_t job_id) override;
   absl::StatusOr<std::vector<JobRow>> ListJobs() override;
   absl::StatusOr<std::vector<ProcessRow>> ListProcesses(int64_t job_id) override;

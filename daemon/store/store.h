@@ -19,6 +19,8 @@
 // it is one that waits for the lease (StoreOptions::standby). A lease ends when it is given up or
 // was not renewed for its length; who held it writes nothing any more, however long it was paused.
 //
+// Damaged rows of a job stop no other job: reads that need them fail, and writes go on.
+//
 // Errors: ResourceExhausted (disk full: free space, then write again; a batch without traces may
 // still be taken), DataLoss (the file is damaged), AlreadyExists (another daemon holds it),
 // FailedPrecondition (a newer version wrote it), PermissionDenied, Unavailable (I/O error, no
@@ -30,6 +32,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -246,6 +249,12 @@ class Store {
   // this store. InvalidArgument when a row cannot be stored (a ring id that is not 16
   // bytes, records that are not a multiple of 64).
   virtual absl::Status Write(const WriteBatch& batch) = 0;
+
+  // Jobs of which Write met rows that it could not read, since the last call. It set these aside
+  // and wrote the rest. A read that would need them goes on to fail with DataLoss.
+  virtual std::set<int64_t> TakeDamagedJobs() = 0;
+  // What was set aside of the job, for people. Empty: nothing.
+  virtual absl::StatusOr<std::string> DescribeDamage(int64_t job_id) = 0;
 
   // For a job with more rows than one batch should have: they are written before its own row, which
   // then makes it visible. Until then the job is doomed: Prune removes its rows unless the job is

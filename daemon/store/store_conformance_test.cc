@@ -1,11 +1,13 @@
 // Every backend of the store passes the same tests: a SQLite file, and a PostgreSQL server of the
 // test's own.
 #include <signal.h>
+#include <sqlite3.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <iostream>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <pqxx/pqxx>
@@ -57,6 +59,23 @@ class StoreConformanceTest : public ::testing::TestWithParam<std::string> {
     auto store = RetryWhileTaken(kPatience, [&] { return Store::Open(address(), options); });
     EXPECT_TRUE(store.ok()) << store.status();
     return store.ok() ? *std::move(store) : nullptr;
+  }
+
+  // By hand, as a person would. No store is open on a SQLite file meanwhile.
+  void RunSql(const std::string& sql) {
+    if (postgres_ != nullptr) {
+      pqxx::connection connection(address());
+      pqxx::work transaction(connection);
+      transaction.exec0("SET search_path = seqpoint");
+      transaction.exec0(sql);
+      transaction.commit();
+      return;
+    }
+    sqlite3* database = nullptr;
+    ASSERT_EQ(sqlite3_open(address().c_str(), &database), SQLITE_OK);
+    EXPECT_EQ(sqlite3_exec(database, sql.c_str(), nullptr, nullptr, nullptr), SQLITE_OK)
+        << sqlite3_errmsg(database);
+    sqlite3_close(database);
   }
 
   const TempFolder folder_;
@@ -524,31 +543,131 @@ TEST_P(StoreConformanceTest, IterationsOfManyPagesAreReadOnceInOrder) {
             static_cast<size_t>(measured));
 }
 
+TEST_P(StoreConformanceTest, ADamagedTraceOfAJobStopsNothingElse) {
+  int64_t damaged = 0, other = 0;
+  {
+    const std::unique_ptr<Store> store = OpenStore();
+    const WriteBatch first = FullJob(*store, "a", 10, 'a', 20, 20);
+    const WriteBatch second = FullJob(*store, "b", 10, 'b', 20, 20);
+    ASSERT_TRUE(store->Write(first).ok());
+    ASSERT_TRUE(store->Write(second).ok());
+    damaged = first.jobs[0].job_id;
+    other = second.jobs[0].job_id;
+  }
+  RunSql("UPDATE trace_segment SET zstd_bytes = 'x' WHERE job_id = " + std::to_string(damaged));
+  const std::unique_ptr<Store> store = OpenStore();
+  const absl::Status read = store->ReadTrace(damaged, 0, 3).status();
+  EXPECT_TRUE(absl::IsDataLoss(read)) << read;
+  EXPECT_THAT(std::string(read.message()), HasSubstr("iteration 3 of rank 0"));
+  EXPECT_EQ(store->ReadIterations(damaged, 0, 0, 100)->size(), 20u);
+  EXPECT_EQ((*store->ReadTrace(other, 0, 3))[0].records, Records(20, 'b'));
+  WriteBatch more;
+  for (const int64_t job_id : {damaged, other}) {
+    more.iterations.push_back({.job_id = job_id, .number = 3, .duration_ns = 9});
+    more.trace_segments.push_back({.job_id = job_id, .number = 4, .records = Records(2, 1)});
+  }
+  const absl::Status written = store->Write(more);
+  EXPECT_TRUE(written.ok()) << written;
+  for (const int64_t job_id : {damaged, other}) {
+    EXPECT_EQ((*store->ReadIterations(job_id, 0, 3, 1))[0].duration_ns, 9);
+    EXPECT_EQ(store->ReadTrace(job_id, 0, 4)->size(), 1u);
+    EXPECT_EQ(*store->DescribeDamage(job_id), "") << "all iterations are there";
+  }
+  EXPECT_THAT(store->TakeDamagedJobs(), IsEmpty());
+}
+
 class PostgresStoreTest : public StoreConformanceTest {};
 INSTANTIATE_TEST_SUITE_P(Faults, PostgresStoreTest, ::testing::Values("PostgreSQL"),
                          [](const auto& info) { return info.param; });
 
-TEST_P(PostgresStoreTest, TablesOfVersion1AreBroughtForwardAndKeepTheirRows) {
-  {
-    pqxx::connection connection(address());
-    pqxx::work transaction(connection);
-    transaction.exec("CREATE SCHEMA seqpoint");
-    transaction.exec("CREATE TABLE seqpoint.schema_version (version integer)");
-    transaction.exec(kPostgresMigrations[0]);
-    transaction.exec("INSERT INTO seqpoint.schema_version VALUES (1)");
-    transaction.exec("INSERT INTO seqpoint.node VALUES (1, 'sixteen bytes id', 7, 'owner')");
-    transaction.exec(
-        "INSERT INTO seqpoint.job VALUES "
-        "(nextval('seqpoint.job_ids'), 'a', '1', 'host', 'command', 5, 1, 2)");
-    transaction.commit();
+TEST_P(PostgresStoreTest, TablesOfOlderVersionsAreBroughtForwardAndKeepTheirRows) {
+  for (size_t version = 1; version < std::size(kPostgresMigrations); ++version) {
+    SCOPED_TRACE(version);
+    database_ = "version" + std::to_string(version);
+    ASSERT_TRUE(postgres_->CreateDatabase(database_)) << postgres_->Log();
+    {
+      pqxx::connection connection(address());
+      pqxx::work transaction(connection);
+      transaction.exec("CREATE SCHEMA seqpoint");
+      transaction.exec("CREATE TABLE seqpoint.schema_version (version integer)");
+      for (size_t from = 0; from < version; ++from) transaction.exec(kPostgresMigrations[from]);
+      transaction.exec0("INSERT INTO seqpoint.schema_version VALUES (" + std::to_string(version) +
+                        ")");
+      transaction.exec0(std::string("INSERT INTO seqpoint.node VALUES (1, 'sixteen bytes id', 7") +
+                        (version == 1 ? ", 'owner')" : ")"));
+      transaction.exec0(
+          "INSERT INTO seqpoint.job VALUES "
+          "(nextval('seqpoint.job_ids'), 'a', '1', 'host', 'command', 5, 1, 2)");
+      transaction.commit();
+    }
+    const std::unique_ptr<Store> store = OpenStore();
+    ASSERT_NE(store, nullptr);
+    const auto jobs = store->ListJobs();
+    ASSERT_TRUE(jobs.ok()) << jobs.status();
+    ASSERT_EQ(jobs->size(), 1u);
+    EXPECT_EQ((*jobs)[0].command, "command");
+    EXPECT_EQ(*store->LastOutboxSequence(), 7);
+    const absl::Status written = store->Write(FullJob(*store, "b", 10, 'b', 20, 20));
+    EXPECT_TRUE(written.ok()) << written;
+    EXPECT_EQ(store->ListJobs()->size(), 2u);
+    EXPECT_EQ(*store->DescribeDamage((*jobs)[0].job_id), "");
   }
-  const std::unique_ptr<Store> store = OpenStore();
-  const auto jobs = store->ListJobs();
-  ASSERT_TRUE(jobs.ok()) << jobs.status();
-  ASSERT_EQ(jobs->size(), 1u);
-  EXPECT_EQ((*jobs)[0].command, "command");
-  EXPECT_TRUE(store->Write({.jobs = {Job(*store, "b", 1, 0)}}).ok());
-  EXPECT_EQ(store->ListJobs()->size(), 2u);
+}
+
+TEST_P(PostgresStoreTest, ADamagedBlockIsSetAsideAndAllElseIsWritten) {
+  std::unique_ptr<Store> store = OpenStore();
+  const WriteBatch first = FullJob(*store, "a", 10, 'a', 1'500, 0);
+  const WriteBatch second = FullJob(*store, "b", 10, 'b', 1'500, 0);
+  ASSERT_TRUE(store->Write(first).ok());
+  ASSERT_TRUE(store->Write(second).ok());
+  const int64_t damaged = first.jobs[0].job_id, other = second.jobs[0].job_id;
+  ASSERT_TRUE(store->Write({.iterations = {{.job_id = damaged, .rank = 1, .number = 0}}}).ok());
+  const auto damage = [&] {
+    RunSql("UPDATE iteration_block SET bytes = 'x' WHERE rank = 0 AND block = 0 AND job_id = " +
+           std::to_string(damaged));
+  };
+  damage();
+  EXPECT_THAT(store->TakeDamagedJobs(), IsEmpty());
+  WriteBatch more;
+  for (const int64_t job_id : {damaged, other}) {
+    for (const int64_t number : {5, 1'500}) {
+      more.iterations.push_back({.job_id = job_id, .number = number, .duration_ns = 9});
+    }
+  }
+  more.cursors = {{.ring_id = RingId('r'), .bytes = "later"}};
+  const absl::Status written = store->Write(more);
+  ASSERT_TRUE(written.ok()) << written;
+  EXPECT_EQ(*store->LoadCursor(RingId('r')), "later");
+  EXPECT_THAT(store->TakeDamagedJobs(), ElementsAre(damaged));
+  EXPECT_THAT(store->TakeDamagedJobs(), IsEmpty());
+
+  const auto expect_damage = [&](const std::string& blocks) {
+    const std::string said = *store->DescribeDamage(damaged);
+    EXPECT_THAT(said, HasSubstr("1000 stored iterations of rank 0 from number 0 to 999" + blocks));
+    EXPECT_EQ(*store->DescribeDamage(other), "");
+    // What is missing is not taken for what was not there.
+    const absl::Status read = store->ReadIterations(damaged, 0, 0, 10).status();
+    EXPECT_TRUE(absl::IsDataLoss(read)) << read;
+    EXPECT_THAT(std::string(read.message()), HasSubstr("rank 0 of job " + std::to_string(damaged)));
+    EXPECT_EQ(store->ReadIterations(damaged, 0, 1'000, 1'000)->size(), 501u);
+    EXPECT_EQ(store->ReadIterations(damaged, 1, 0, 10)->size(), 1u);
+    EXPECT_EQ(store->ReadIterations(other, 0, 0, 10'000)->size(), 1'501u);
+    EXPECT_GE((*store->CountIterations(damaged))[0], 1'501);
+  };
+  expect_damage(" are damaged");
+  store.reset();
+  store = OpenStore();
+  expect_damage(" are damaged");
+
+  // What took its place is damaged, too.
+  damage();
+  ASSERT_TRUE(store->Write(more).ok());
+  EXPECT_THAT(store->TakeDamagedJobs(), ElementsAre(damaged));
+  expect_damage(", and 1 more such blocks, are damaged");
+
+  PruneResult pruned = *store->Prune({.ended_before_ns = 11});
+  while (pruned.more) pruned = *store->Prune({.ended_before_ns = 11});
+  EXPECT_EQ(*store->DescribeDamage(damaged), "");
 }
 
 TEST_P(PostgresStoreTest, AStandbyReadsAndWritesNothingUntilTheLeaseIsGivenUp) {
