@@ -27,13 +27,15 @@ void Widen(abi::PlanEntry& entry) {
   entry.high[1] = kMost;
 }
 
-// The share of rank `place`, of `ranks`. The configurations of one length go to different ranks,
-// and the measurements of one configuration go round.
+// The share of rank `place`, of `ranks`. The measurements of one configuration go round. Those of
+// all configurations begin with the same rank: ranks that have the same lengths would else measure
+// different things in one iteration, and the rank that traces would see how long the others' stops
+// for counters make it wait in its collectives.
 uint32_t ShareOf(const PlanEntry& entry, uint64_t place, uint64_t ranks) {
   // Lengths are multiples of some unit. A hash spreads them over all ranks.
   const uint64_t length =
       static_cast<uint64_t>(entry.low.first) * 31 + static_cast<uint64_t>(entry.low.second);
-  const uint64_t first = (length * 0x9e3779b97f4a7c15ull >> 32) + entry.set;
+  const uint64_t first = length * 0x9e3779b97f4a7c15ull >> 32;
   const uint64_t before = (place + ranks - first % ranks) % ranks;  // measurements of other ranks
   const auto quota = static_cast<uint64_t>(entry.quota);
   return quota > before ? static_cast<uint32_t>((quota - before - 1) / ranks + 1) : 0;

@@ -63,6 +63,8 @@ SlowShares SharesOf(const SlowSpan& span, const std::map<int32_t, std::vector<in
   shares.measured.low = share(counts.slow);
   shares.measured.high =
       share(counts.slow + counts.unknown + (span.maybe_before ? counts.before : 0));
+  shares.weight = {.low = shares.measured.low >= 1 ? 1.0 : 0,
+                   .high = shares.measured.high > 0 ? 1.0 : 0};
   if (end < 0 || end <= begin) {
     shares.asked.high = part;
     return shares;
@@ -79,11 +81,11 @@ SlowShares SharesOf(const SlowSpan& span, const std::map<int32_t, std::vector<in
 
 Estimate WithSpan(const Estimate& estimate, const SlowSpan& span, const SlowShares& shares,
                   bool kernel_times) {
-  double least = std::min(1.0, Corrected(shares.asked.low, shares.measured.high, span.most));
-  const double most = std::max(1.0, Corrected(shares.asked.high, shares.measured.low, span.most));
-  if (span.collectives) {
-    least = std::min(least, Corrected(shares.asked.high, shares.measured.low, 0));
-  }
+  // Measurements of all ranks are of both parts: their lengths are no other in the slow one.
+  const SlowRange& counts = span.collectives ? shares.measured : shares.weight;
+  double least = std::min(1.0, Corrected(shares.asked.low, counts.high, span.most));
+  const double most = std::max(1.0, Corrected(shares.asked.high, counts.low, span.most));
+  if (span.collectives) least = std::min(least, Corrected(shares.asked.high, counts.low, 0));
   const double usual = kernel_times
                            ? Corrected((shares.asked.low + shares.asked.high) / 2,
                                        (shares.measured.low + shares.measured.high) / 2, span.all)
