@@ -97,14 +97,12 @@ void Job::SplitRanks() {
 
 void Job::AddSteps() {
   std::set<int32_t> ranks = processes_.LiveRanks();
-  if (awaits_ranks_) {
-    for (const int32_t rank : UnheardRanks()) ranks.insert(rank);
-  }
+  if (awaits_ranks_ && engines_.builder().open_steps() > 0) ranks.merge(UnheardRanks());
   AddStepsOf(ranks);
 }
 
 void Job::AddStepsOf(const std::set<int32_t>& ranks) {
-  const bool all_heard = processes_.all_read() && !(awaits_ranks_ && !UnheardRanks().empty());
+  const bool all_heard = processes_.all_read() && !(awaits_ranks_ && AnyUnheard());
   for (IterationRow& row : engines_.AddSteps(ranks, all_heard, rule())) {
     row.job_id = row_.job_id;
     rows_.iterations.push_back(std::move(row));

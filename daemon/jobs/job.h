@@ -305,7 +305,8 @@ class Job final : private JobEvents {
   // long, or be over. A step is as long as its slowest rank: steps wait for them.
   void AwaitRanks();
   void CheckAwaitedRanks(int64_t monotonic_ns);
-  std::set<int32_t> UnheardRanks() const;  // of the world that the others name
+  bool AnyUnheard() const;  // fewer ranks have processes than the others say there are
+  std::set<int32_t> UnheardRanks() const;
   void OnMeasurement(Process& process, uint64_t number, uint32_t set,
                      absl::Span<const double> values);
   uint32_t NextRuleGeneration();

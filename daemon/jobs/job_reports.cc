@@ -230,8 +230,13 @@ void Job::AddReportedProcess(const ProcessRow& row) {
   AwaitRanks();
 }
 
+bool Job::AnyUnheard() const {
+  return static_cast<int64_t>(processes_.rank_count()) < ranks_.world_size();
+}
+
 std::set<int32_t> Job::UnheardRanks() const {
   std::set<int32_t> ranks;
+  if (!AnyUnheard()) return ranks;
   for (int32_t rank = 0; rank < ranks_.world_size(); ++rank) {
     if (processes_.OfRank(rank).empty()) ranks.insert(ranks.end(), rank);
   }
@@ -239,7 +244,7 @@ std::set<int32_t> Job::UnheardRanks() const {
 }
 
 void Job::AwaitRanks() {
-  awaits_ranks_ = !UnheardRanks().empty();
+  awaits_ranks_ = AnyUnheard();
   awaits_ranks_since_ns_ = 0;
   if (awaits_ranks_ && !engines_.split()) SplitRanks();
 }
@@ -248,7 +253,7 @@ void Job::CheckAwaitedRanks(int64_t monotonic_ns) {
   if (!awaits_ranks_) return;
   if (awaits_ranks_since_ns_ == 0) awaits_ranks_since_ns_ = monotonic_ns;
   const size_t waiting = engines_.builder().open_steps() * ranks_.next_numbers().size();
-  awaits_ranks_ = !UnheardRanks().empty() && waiting < kMostAwaiting &&
+  awaits_ranks_ = AnyUnheard() && waiting < kMostAwaiting &&
                   monotonic_ns - awaits_ranks_since_ns_ < kPatienceForRanksNs;
   if (awaits_ranks_) return;
   AddSteps();

@@ -59,7 +59,8 @@ absl::StatusOr<v1::ListIterationsReply> ListIterations(const jobs::SnapshotData&
     to.set_config(job.metrics.NameOf(row.config_id));
     to.set_phase(jobs::PhaseName(row.phase));
   }
-  if (static_cast<int>(rows.size()) >= request.page_size() && rows.back().number < range.last) {
+  const bool full = !rows.empty() && static_cast<int>(rows.size()) >= request.page_size();
+  if (full && rows.back().number < range.last) {
     reply.set_next_page_token(absl::StrCat(rows.back().number + 1));
   }
   *reply.mutable_losses() = job.losses;
