@@ -132,12 +132,14 @@ std::map<const Process*, int64_t> CountedMore(const Process& process,
 // Ranks that start together have the same first number. This holds also when one rank had come
 // further than another before all were started again, and when the end of a process is not known.
 int64_t ProcessTable::FirstNumber(const Process& process, const RankTable& ranks) const {
+  const int64_t largest = ranks.LargestNextNumber();
+  if (largest == 0) return 0;  // nobody trained yet: thousands of ranks may start
   const int64_t of_rank = ranks.NextNumber(process.row.rank);
   std::optional<int64_t> of_others;
   for (const Process* other : StartedWith(process)) {
     of_others = std::max(of_others.value_or(0), other->state.first_number());
   }
-  return std::max(of_rank, of_others.value_or(ranks.LargestNextNumber()));
+  return std::max(of_rank, of_others.value_or(largest));
 }
 
 void ProcessTable::Place(Process& process, const RankTable& ranks,

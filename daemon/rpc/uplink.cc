@@ -32,6 +32,9 @@ namespace {
 
 constexpr absl::Duration kFirstPause = absl::Seconds(1);
 constexpr absl::Duration kLongestPause = absl::Seconds(60);
+// A hub that answers, but cannot take reports now: its database or another hub takes over within
+// seconds. It refuses a call of 1,000 nodes 200 times a second.
+constexpr absl::Duration kLongestPauseOfAnswering = absl::Seconds(8);
 // gRPC makes no connection while nobody waits in it: an attempt lasts so long.
 constexpr std::chrono::seconds kConnect(1);
 constexpr absl::Duration kSlice = absl::Milliseconds(250);  // how soon it notices its end
@@ -310,7 +313,8 @@ class UplinkImpl final : public Uplink {
       if (next + 1 < hubs_.size()) continue;
       const double part = std::uniform_real_distribution<double>(0.5, 1)(random);
       changed_.Await(mutex_, part * pause, [this] { return stop_.load(); });
-      pause = std::min(2 * pause, kLongestPause);
+      const bool answers = connected && absl::IsUnavailable(status);
+      pause = std::min(2 * pause, answers ? kLongestPauseOfAnswering : kLongestPause);
     }
   }
 

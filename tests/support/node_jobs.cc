@@ -67,8 +67,9 @@ pid_t NodeJobs::Start(int node, const std::string& job, const std::vector<std::s
       command.end(),
       {(BinaryDirectory() / "seqpoint").string(), "run", "--job", job, "--run-id", "1", "--quiet",
        "--", "/bin/sh", "-c",
-       "pids=; for rank in $(seq " + std::to_string(first) + " " + std::to_string(last) +
-           "); do RANK=$rank LOCAL_RANK=$rank WORLD_SIZE=" + all + " LOCAL_WORLD_SIZE=" + all +
+       "pids=; trap 'kill $pids' TERM; for rank in $(seq " + std::to_string(first) + " " +
+           std::to_string(last) + "); do RANK=$rank LOCAL_RANK=$rank WORLD_SIZE=" + all +
+           " LOCAL_WORLD_SIZE=" + all +
            " MASTER_ADDR=127.0.0.1 MASTER_PORT=" + std::to_string(20'000 + getpid() % 10'000) +
            " \"$@\" & pids=\"$pids $!\"; done; for pid in $pids; do wait $pid || exit 1; done",
        "sh", (BinaryDirectory() / "seqpoint_workload").string(), "--quiet"});
