@@ -56,6 +56,9 @@ class Postgres {
   // The same for what may be done twice: a connection that broke while it was idle is made again.
   absl::Status RunTwice(absl::FunctionRef<absl::Status(pqxx::connection&)> body);
 
+  // The next call makes a new connection.
+  void Disconnect() { connection_.reset(); }
+
   // How long the call that runs now has been with the server. Zero: none is.
   absl::Duration waiting() const ABSL_LOCKS_EXCLUDED(answer_mutex_);
   // The call that runs now fails with Unavailable.

@@ -71,7 +71,7 @@ absl::Status MakeTables(const std::string& address, pqxx::work& transaction) {
 PostgresStore::Impl::Impl(const std::string& address, const std::string& parameters,
                           const StoreOptions& options)
     : writer_(address, parameters, [this](pqxx::connection& c) { return OnConnect(c); }),
-      reader_(address, parameters, [](pqxx::connection&) { return absl::OkStatus(); }),
+      reader_(address, parameters, [this](pqxx::connection& c) { return CheckReader(c); }),
       holder_(options.holder.empty() ? absl::BytesToHexString(RandomBytes()) : options.holder),
       lease_(options.lease),
       patience_(options.lease),
@@ -119,6 +119,17 @@ absl::Status PostgresStore::Impl::OnConnect(pqxx::connection& connection) {
   return absl::OkStatus();
 }
 
+absl::Status PostgresStore::Impl::CheckReader(pqxx::connection& connection) {
+  pqxx::nontransaction transaction(connection);
+  const auto fence = transaction.exec1("SELECT fence FROM seqpoint.lease")[0].as<int64_t>();
+  absl::MutexLock lock(&lease_mutex_);
+  if (fence >= fence_) return absl::OkStatus();
+  return absl::UnavailableError(
+      absl::StrCat("store ", reader_.address(), ": the server that answered has lease ", fence,
+                   ", and this hub has lease ", fence_,
+                   ": it was replaced as the primary and does not know it yet; it is tried again"));
+}
+
 absl::Status PostgresStore::Impl::Transact(absl::FunctionRef<absl::Status(pqxx::work&)> body) {
   absl::MutexLock guard(&writer_mutex_);
   // A connection that broke while it was idle is made again. All that is written has a key:
@@ -164,6 +175,11 @@ absl::StatusOr<StoreLease> PostgresStore::Impl::TakeLease() {
     // Rows that were read under a lease that was lost are too old to write with.
     if (!lost_.empty()) return absl::AlreadyExistsError(lost_);
     if (fence_ != 0) return StoreLease{.ours = true, .holder = holder_};
+  }
+  {
+    // What it is connected to may be a server that was replaced.
+    absl::MutexLock guard(&reader_mutex_);
+    reader_.Disconnect();
   }
   absl::MutexLock guard(&writer_mutex_);
   SEQPOINT_RETURN_IF_ERROR(writer_.RunTwice([&](pqxx::connection& connection) -> absl::Status {

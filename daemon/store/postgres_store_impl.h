@@ -35,7 +35,8 @@ class PostgresStore::Impl {
   absl::Status Transact(absl::FunctionRef<absl::Status(pqxx::work&)> body)
       ABSL_LOCKS_EXCLUDED(writer_mutex_, lease_mutex_);
 
-  absl::StatusOr<StoreLease> TakeLease() ABSL_LOCKS_EXCLUDED(writer_mutex_, lease_mutex_);
+  absl::StatusOr<StoreLease> TakeLease()
+      ABSL_LOCKS_EXCLUDED(reader_mutex_, writer_mutex_, lease_mutex_);
   std::string LostLease() ABSL_LOCKS_EXCLUDED(lease_mutex_);
 
   // The rows of a query, each read by `read`.
@@ -84,6 +85,9 @@ class PostgresStore::Impl {
 
  private:
   absl::Status OnConnect(pqxx::connection& connection);  // of the writer
+  // An old primary that was paused takes connections until it is told that it is none any more.
+  // A hub that read its jobs there would lead with what was true then, and write that.
+  absl::Status CheckReader(pqxx::connection& connection) ABSL_LOCKS_EXCLUDED(lease_mutex_);
   absl::Status CheckLease(pqxx::work& transaction) ABSL_LOCKS_EXCLUDED(lease_mutex_);
   // Renews the lease where it is ours. Otherwise asks the server for an answer.
   absl::Status RenewLease() ABSL_LOCKS_EXCLUDED(lease_mutex_);

@@ -852,6 +852,26 @@ TEST_P(PostgresStoreTest, AServerThatHangsHoldsUpNobodyAndLosesNothing) {
   EXPECT_EQ(counts[0], 2);
 }
 
+// An old primary that wakes up takes connections and has what was true before.
+TEST_P(PostgresStoreTest, AServerWithAnOlderLeaseIsNotReadFrom) {
+  const std::unique_ptr<Store> store = OpenStore();
+  WriteBatch batch;
+  batch.iterations.push_back({.job_id = 1, .number = 0, .duration_ns = 1});
+  ASSERT_TRUE(store->Write(batch).ok());
+  RunSql("UPDATE lease SET fence = fence - 1");
+  const absl::Status read = store->CountIterations(1).status();
+  EXPECT_TRUE(absl::IsUnavailable(read)) << read;
+  EXPECT_THAT(std::string(read.message()), HasSubstr("was replaced as the primary"));
+  RunSql("UPDATE lease SET fence = fence + 1");
+  auto counts = store->CountIterations(1);
+  for (int i = 0; i < 200 && absl::IsUnavailable(counts.status()); ++i) {
+    usleep(50'000);
+    counts = store->CountIterations(1);
+  }
+  ASSERT_TRUE(counts.ok()) << counts.status();
+  EXPECT_EQ((*counts)[0], 1);
+}
+
 TEST_P(PostgresStoreTest, ABatchThatIsWrittenAgainIsThereOnce) {
   std::unique_ptr<Store> store = OpenStore();
   const WriteBatch batch = FullJob(*store, "a", 10, 'a', 1'500, 20);
