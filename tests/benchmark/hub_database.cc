@@ -169,10 +169,11 @@ void FailOver(const HubPart& part, int times) {
     primary = cluster.AwaitWhole(kToBeWhole);
     if (primary < 0) return not_whole();
     cluster.Pause(primary);
-    // It wakes up as a primary that another has replaced.
-    const double paused_s = UntilStoredAfterFault(nodes);
-    cluster.Resume(primary);
-    pauses.Add(paused_s);
+    pauses.Add(UntilStoredAfterFault(nodes));
+    // Its watchdog ends it, which Patroni asks for: without one, a primary that wakes up may take
+    // the leadership back, and what was committed meanwhile is lost.
+    cluster.Kill(primary);
+    cluster.Start(primary);
     primary = cluster.AwaitWhole(kToBeWhole);
     if (primary < 0) return not_whole();
   }

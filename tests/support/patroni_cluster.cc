@@ -120,8 +120,6 @@ void PatroniCluster::Pause(int machine) const {
   Signal(machine, SIGSTOP);  // what the server forked meanwhile
 }
 
-void PatroniCluster::Resume(int machine) const { Signal(machine, SIGCONT); }
-
 void PatroniCluster::Kill(int machine) {
   pid_t& patroni = machines_[static_cast<size_t>(machine)].patroni;
   if (patroni == 0) return;

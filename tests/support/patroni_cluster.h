@@ -44,9 +44,8 @@ class PatroniCluster {
   // kill -9 of Patroni, PostgreSQL and all its processes at once.
   void Kill(int machine);
   void Start(int machine);
-  // The same processes stop and go on. The machine's kernel still takes connections meanwhile.
+  // The same processes stop. The machine's kernel still takes connections.
   void Pause(int machine) const;
-  void Resume(int machine) const;
 
   std::string Log(int machine) const;
 
