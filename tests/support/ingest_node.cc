@@ -14,6 +14,7 @@ namespace {
 constexpr size_t kIdBytes = 16;
 constexpr int kPingMs = 10'000, kPongMs = 5'000;
 constexpr std::chrono::seconds kConnect(1);
+constexpr absl::Duration kLongestPauseOfAnswering = absl::Seconds(8);  // as a node's
 
 std::string IdOf(const std::string& host) {
   std::string id = host.substr(0, kIdBytes);
@@ -108,7 +109,8 @@ void IngestNode::Run() {
     if (std::exchange(taken_, false)) pause = options_.first_pause;
     const double part = std::uniform_real_distribution<double>(0.5, 1)(random);
     if (mutex_.AwaitWithTimeout(absl::Condition(&stop_), part * pause)) return;
-    pause = std::min(2 * pause, options_.longest_pause);
+    pause =
+        std::min(2 * pause, refused_for_now_ ? kLongestPauseOfAnswering : options_.longest_pause);
   }
 }
 
@@ -131,21 +133,23 @@ void IngestNode::Connect() {
     to.set_last_sequence(last_);
   }
   // gRPC makes no connection while nobody waits in it.
-  channel_->WaitForConnected(std::chrono::system_clock::now() + kConnect);
+  const bool connected = channel_->WaitForConnected(std::chrono::system_clock::now() + kConnect);
   const std::unique_ptr<Stream> stream = stub_->Connect(&context);
   v1::HubMessage reply;
-  if (stream->Write(hello) && stream->Read(&reply) && reply.has_hello()) {
+  const bool answered = stream->Write(hello) && stream->Read(&reply);
+  if (answered && reply.has_hello()) {
     Begin(reply.hello());
     std::thread reader([&] { Read(*stream); });
     Send(*stream);
     context.TryCancel();
     reader.join();
-  } else {
+  } else if (answered) {
     context.TryCancel();
   }
   const grpc::Status status = stream->Finish();
   absl::MutexLock lock(&mutex_);
   context_ = nullptr;
+  refused_for_now_ = connected && status.error_code() == grpc::StatusCode::UNAVAILABLE;
   error_ = status.error_message();
 }
 

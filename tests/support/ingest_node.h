@@ -78,7 +78,8 @@ class IngestNode {
   std::deque<std::string> batches_ ABSL_GUARDED_BY(mutex_);  // that are not acknowledged
   int64_t last_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t acknowledged_ ABSL_GUARDED_BY(mutex_) = 0;
-  int64_t sent_ ABSL_GUARDED_BY(mutex_) = 0;        // on this connection
+  int64_t sent_ ABSL_GUARDED_BY(mutex_) = 0;              // on this connection
+  bool refused_for_now_ ABSL_GUARDED_BY(mutex_) = false;  // the hub answers, and takes nothing now
   int64_t on_the_way_ ABSL_GUARDED_BY(mutex_) = 0;  // bytes that are sent and not acknowledged
   int64_t window_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t frame_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
