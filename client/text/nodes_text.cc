@@ -16,7 +16,8 @@ std::string HubText(const v1::HubConnection& hub) {
 
 std::string NodesText(const v1::ListNodesReply& reply) {
   if (reply.nodes_size() == 0) {
-    return "no node yet; `seqpointd --hub ADDRESS` on a node tells this hub of its jobs\n";
+    return "no node since this hub was started or took over; nodes that know it come back within a "
+           "minute, and `seqpointd --hub ADDRESS` makes a machine one\n";
   }
   Table table({"NODE", "STATE", "SINCE", ">PROCESSES", "SEQPOINTD", "ID"});
   for (const v1::Node& node : reply.nodes()) {
