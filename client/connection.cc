@@ -106,7 +106,7 @@ std::string WhoseIs(const std::string& socket) {
 bool IsTurnedAway(int fd, const std::string& path) {
   struct stat info;
   if (getuid() == 0 || (stat(path.c_str(), &info) == 0 && info.st_uid == getuid())) return false;
-  // What each client of HTTP/2 begins with, and settings that say nothing; the server says its own.
+  // Each client of HTTP/2 begins with this and its settings, here none; the server sends its own.
   constexpr std::string_view kPreface("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\4\0\0\0\0\0", 33);
   if (send(fd, kPreface.data(), kPreface.size(), MSG_NOSIGNAL) < 0) return true;
   pollfd wait = {.fd = fd, .events = POLLIN, .revents = 0};
@@ -115,7 +115,7 @@ bool IsTurnedAway(int fd, const std::string& path) {
   return recv(fd, &byte, 1, 0) != 1;
 }
 
-// What a daemon that somebody configured leaves in its folder (proto/start_note.h), in a
+// Says which configured daemon left a note in its folder (proto/start_note.h), in a
 // sentence. Empty: there is none, or the folder is only where this user's daemons are by default.
 std::string WhatBelongsHere() {
   const char* directory = NonEmptyEnv("SEQPOINT_DIR");
@@ -174,7 +174,7 @@ ConnectOptions WithEnvironment(ConnectOptions options) {
   return options;
 }
 
-// What goes together. The files may be those of variables.
+// Refuses options that do not go together. The files may be those of variables.
 absl::Status CheckServer(const ConnectOptions& options) {
   const std::pair<const char*, const std::string*> files[] = {
       {"--ca", &options.ca_file},

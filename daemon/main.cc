@@ -338,7 +338,7 @@ int Serve(int argc, char** argv, Settings& settings) {
   if (!shares.ok()) return Fail(shares.status());
   settings.daemon.ingest.lock_patience = kLockPatience;
   // The lease of a hub that was killed runs out, and then it is this one's.
-  const bool has_lease = absl::StartsWith(settings.daemon.store_path, "postgres");
+  const bool has_lease = seqpoint::IsPostgresAddress(settings.daemon.store_path);
   if (has_lease) settings.daemon.ingest.lock_patience += settings.daemon.store.lease;
   // Another hub that leads would not reach the rings of this machine.
   settings.daemon.ingest.max_processes = shares_store ? 0 : shares->processes;
@@ -354,8 +354,7 @@ int Serve(int argc, char** argv, Settings& settings) {
       store = *std::move(leased);
     }
     auto daemon = seqpoint::service::Daemon::Start(settings.daemon, std::move(store));
-    if (absl::IsUnavailable(daemon.status()) &&
-        seqpoint::IsPostgresAddress(settings.daemon.store_path)) {
+    if (absl::IsUnavailable(daemon.status()) && has_lease) {
       // A database is started again, or another server takes its place: a hub waits for it.
       const std::string why(daemon.status().message());
       if (why != told) spdlog::error("this hub cannot start: {}; it is tried again", why);

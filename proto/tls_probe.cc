@@ -22,6 +22,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "proto/openssl_objects.h"
 
 namespace seqpoint {
 namespace {
@@ -29,25 +30,12 @@ namespace {
 // A server on another continent needs less than a second for a step of the handshake.
 constexpr int kStepMs = 3'000;
 
-template <typename T, void (*Free)(T*)>
-struct FreeObject {
-  void operator()(T* object) const { Free(object); }
-};
-template <typename T, void (*Free)(T*)>
-using Owned = std::unique_ptr<T, FreeObject<T, Free>>;
-using Certificate = Owned<X509, &X509_free>;
+using openssl::Bio;
+using openssl::Certificate;
+using openssl::Memory;
+using openssl::NoPassPhrase;
+using openssl::Owned;
 using Key = Owned<EVP_PKEY, &EVP_PKEY_free>;
-
-struct FreeBio {
-  void operator()(BIO* bio) const { BIO_free_all(bio); }
-};
-using Bio = std::unique_ptr<BIO, FreeBio>;
-
-Bio Memory(const std::string& text) {
-  return Bio(BIO_new_mem_buf(text.data(), static_cast<int>(text.size())));
-}
-
-int NoPassPhrase(char*, int, int, void*) { return -1; }
 
 struct HostPort {
   std::string host, port;

@@ -1,4 +1,4 @@
-// What a person is told who cannot reach a daemon over TLS: each cause has its sentence.
+// A client that cannot reach a daemon over TLS says why: each cause has its sentence.
 #include <grpcpp/grpcpp.h>
 
 #include "gmock/gmock.h"

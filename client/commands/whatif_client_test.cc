@@ -158,7 +158,7 @@ TEST_F(ClientTest, AMistakenWhatIfIsNamed) {
     EXPECT_EQ(result.out, "") << words;
   }
   EXPECT_EQ(Client({"whatif", "nope", "--list"}).code, 4);
-  // Of all jobs, too; also where there is none to ask about.
+  // `fleet` refuses it, too, also where there is no job.
   const Result fleet = Client({"fleet", "--whatif", "nosuch"});
   EXPECT_EQ(fleet.code, 2);
   EXPECT_THAT(fleet.err, HasSubstr("neither a preset nor a file \"nosuch\"; presets are amp, "));

@@ -71,7 +71,7 @@ std::string CountersNotes(const v1::GetCountersReply& reply) {
   return text + "\n" + Note(reply.message());
 }
 
-// Of a job of several ranks, whose figures are sums.
+// Says that the figures of a job of several ranks are sums.
 std::string RanksLine(const v1::Job& job) {
   std::set<int> ranks;
   for (const v1::Process& process : job.processes()) ranks.insert(process.rank());

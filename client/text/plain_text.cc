@@ -208,8 +208,8 @@ uint32_t CodePoint(std::string_view character) {
   return code;
 }
 
-// What changes how the characters around it are shown: controls of Latin-1, marks of direction (a
-// name could read as another one), and breaks of lines and paragraphs.
+// Whether it changes how the characters around it are shown: controls of Latin-1, marks of
+// direction (a name could read as another one), and breaks of lines and paragraphs.
 bool IsInvisibleOrder(uint32_t code) {
   return (code >= 0x80 && code < 0xA0) || code == 0x61C || code == 0x200E || code == 0x200F ||
          (code >= 0x2028 && code <= 0x202E) || (code >= 0x2066 && code <= 0x2069) || code == 0xFEFF;

@@ -75,9 +75,7 @@ Projection WithSlowRanks(const SnapshotData& job, uint32_t set, Projection proje
                          StatisticKind kind, KernelTimes times) {
   if (job.slow.empty()) return projection;
   const auto ranks = static_cast<double>(job.ranks.size());
-  const auto found = job.measured_of_ranks.find(set);
-  const std::map<int32_t, std::vector<int64_t>> none;
-  const auto& measured = found == job.measured_of_ranks.end() ? none : found->second;
+  const std::map<int32_t, std::vector<int64_t>> measured = job.MeasuredIn(set);
   const int32_t count = job.MeasurementsOf(set);
   const auto past = static_cast<int64_t>(static_cast<double>(projection.iterations_so_far) / ranks);
   const auto total = static_cast<int64_t>(static_cast<double>(projection.iterations_total) / ranks);
@@ -99,9 +97,7 @@ Projection WithSlowRanks(const SnapshotData& job, uint32_t set, Projection proje
 }
 
 std::string SlowRanksInWords(const SnapshotData& job, uint32_t set) {
-  const auto found = job.measured_of_ranks.find(set);
-  const std::map<int32_t, std::vector<int64_t>> none;
-  const auto& measured = found == job.measured_of_ranks.end() ? none : found->second;
+  const std::map<int32_t, std::vector<int64_t>> measured = job.MeasuredIn(set);
   std::vector<std::string> words;
   for (const SlowSpan& span : job.slow) {
     words.push_back(SpanInWords(span, measured, job.MeasurementsOf(set)));

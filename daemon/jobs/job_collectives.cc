@@ -114,10 +114,8 @@ void Job::AskForWindow() {
 
 void Job::CheckRanks(int64_t monotonic_ns) {
   if (!engines_.split() || !live()) return;
-  const bool reported = std::any_of(processes_.begin(), processes_.end(), [](const auto& entry) {
-    return entry.second->state.reported();
-  });
-  diagnosis_.OnTime(monotonic_ns, NewestIteration(), reported ? kPublishOverHubS : kPublishS);
+  diagnosis_.OnTime(monotonic_ns, NewestIteration(),
+                    processes_.any_reported() ? kPublishOverHubS : kPublishS);
   AskForWindow();
   if (CheckStandstill(monotonic_ns)) changes_.Mark(Change::kRanks);
 }

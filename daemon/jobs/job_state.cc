@@ -167,10 +167,7 @@ absl::Status Job::Restore(const std::vector<StateRow>& states,
     if (process.alive()) process.state.set_unread(true);  // until it comes back
     process.seen.Load(engines_.work().current());
   }
-  const bool reported = std::any_of(processes_.begin(), processes_.end(), [](const auto& entry) {
-    return entry.second->state.reported();
-  });
-  if (reported && (live() || engines_.builder().open_steps() > 0)) AwaitRanks();
+  if (processes_.any_reported() && (live() || engines_.builder().open_steps() > 0)) AwaitRanks();
   changes_.SetSaved();
   rows_ = {};
   return absl::OkStatus();

@@ -22,6 +22,11 @@ bool ProcessTable::live() const {
   return std::any_of(begin(), end(), [](const auto& entry) { return entry.second->alive(); });
 }
 
+bool ProcessTable::any_reported() const {
+  return std::any_of(begin(), end(),
+                     [](const auto& entry) { return entry.second->state.reported(); });
+}
+
 bool ProcessTable::HasLive(int32_t rank) const {
   const std::vector<Process*>& of_rank = OfRank(rank);
   return std::any_of(of_rank.begin(), of_rank.end(),

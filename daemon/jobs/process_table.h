@@ -52,6 +52,7 @@ class ProcessTable {
   bool HasLive(int32_t rank) const;
   // All processes have the same rank.
   bool one_rank() const { return ranks_.size() <= 1; }
+  bool any_reported() const;  // by a node
   size_t rank_count() const { return ranks_.size(); }
   // Ranks of which a live process is counted.
   std::set<int32_t> LiveRanks() const;

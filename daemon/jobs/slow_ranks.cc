@@ -41,6 +41,12 @@ double Corrected(double asked, double measured, double factor) {
   return quotient(1 + asked * (factor - 1), 1 + measured * (factor - 1));
 }
 
+// The share of the slow part in an estimate. A measurement counts by its length, and ranks measure
+// different lengths: where some are slow and others not, it may be any.
+SlowRange WeightOf(const SlowRange& measured) {
+  return {.low = measured.low >= 1 ? 1.0 : 0, .high = measured.high > 0 ? 1.0 : 0};
+}
+
 }  // namespace
 
 SlowSpan OfCollectives(SlowSpan span) {
@@ -63,8 +69,6 @@ SlowShares SharesOf(const SlowSpan& span, const std::map<int32_t, std::vector<in
   shares.measured.low = share(counts.slow);
   shares.measured.high =
       share(counts.slow + counts.unknown + (span.maybe_before ? counts.before : 0));
-  shares.weight = {.low = shares.measured.low >= 1 ? 1.0 : 0,
-                   .high = shares.measured.high > 0 ? 1.0 : 0};
   if (end < 0 || end <= begin) {
     shares.asked.high = part;
     return shares;
@@ -82,7 +86,7 @@ SlowShares SharesOf(const SlowSpan& span, const std::map<int32_t, std::vector<in
 Estimate WithSpan(const Estimate& estimate, const SlowSpan& span, const SlowShares& shares,
                   bool kernel_times) {
   // Measurements of all ranks are of both parts: their lengths are no other in the slow one.
-  const SlowRange& counts = span.collectives ? shares.measured : shares.weight;
+  const SlowRange counts = span.collectives ? shares.measured : WeightOf(shares.measured);
   double least = std::min(1.0, Corrected(shares.asked.low, counts.high, span.most));
   const double most = std::max(1.0, Corrected(shares.asked.high, counts.low, span.most));
   if (span.collectives) least = std::min(least, Corrected(shares.asked.high, counts.low, 0));

@@ -39,9 +39,6 @@ struct SlowRange {
 // The slow part as a share of the measured iterations, and of those that are asked about.
 struct SlowShares {
   SlowRange measured, asked;
-  // Its share of the estimate. A measurement counts by its length, and ranks measure different
-  // lengths: where some are slow and others not, it may be any.
-  SlowRange weight;
 };
 
 // `measured`: of the statistic set, which has `count` measurements. Asked about are the iterations

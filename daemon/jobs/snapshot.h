@@ -87,6 +87,11 @@ struct SnapshotData {
     const auto it = measurements.find(set);
     return it == measurements.end() ? 0 : it->second;
   }
+  // By rank.
+  std::map<int32_t, std::vector<int64_t>> MeasuredIn(uint32_t set) const {
+    const auto it = measured_of_ranks.find(set);
+    return it == measured_of_ranks.end() ? std::map<int32_t, std::vector<int64_t>>() : it->second;
+  }
 };
 
 // The expensive part of a job's description.

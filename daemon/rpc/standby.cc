@@ -15,8 +15,8 @@
 namespace seqpoint::rpc {
 namespace {
 
-// A killed daemon's sockets go with its memory, which takes seconds where that is large.
 constexpr std::chrono::seconds kFindTimeout{5};  // for itself, through one balancer or proxy
+// A killed daemon's sockets go with its memory, which takes seconds where that is large.
 constexpr absl::Duration kSocketPatience = absl::Seconds(5);
 
 }  // namespace

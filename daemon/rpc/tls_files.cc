@@ -10,28 +10,16 @@
 #include "daemon/base/file_stamp.h"
 #include "daemon/base/status_macros.h"
 #include "daemon/rpc/text_file.h"
+#include "proto/openssl_objects.h"
 #include "spdlog/spdlog.h"
 
 namespace seqpoint::rpc {
 namespace {
 
-template <typename T, void (*Free)(T*)>
-struct FreeOpenssl {
-  void operator()(T* object) const { Free(object); }
-};
-template <typename T, void (*Free)(T*)>
-using Owned = std::unique_ptr<T, FreeOpenssl<T, Free>>;
-using Certificate = Owned<X509, &X509_free>;
-
-struct FreeBio {
-  void operator()(BIO* bio) const { BIO_free(bio); }
-};
-std::unique_ptr<BIO, FreeBio> Memory(const std::string& text) {
-  return std::unique_ptr<BIO, FreeBio>(BIO_new_mem_buf(text.data(), static_cast<int>(text.size())));
-}
-
-// A daemon has nobody to ask for a pass phrase.
-int NoPassPhrase(char*, int, int, void*) { return -1; }
+using openssl::Certificate;
+using openssl::Memory;
+using openssl::NoPassPhrase;
+using openssl::Owned;
 
 Certificate ReadCertificate(const std::string& text) {
   return Certificate(PEM_read_bio_X509(Memory(text).get(), nullptr, &NoPassPhrase, nullptr));

@@ -507,7 +507,7 @@ TEST_F(NodeReportsTest, AHubOfAnEarlierVersionReadsTheCursorAndMovesIt) {
     moved.cursors.push_back({.ring_id = id, .bytes = "2"});
     ASSERT_TRUE(store->Write(moved).ok());
   }
-  // What batch 2 was is not known: nothing can be compared.
+  // Nobody knows the checksum of batch 2: nothing can be compared.
   auto hub = Start();
   const auto hello = hub->nodes()->Connect(node.Hello(2, 3), &node);
   ASSERT_TRUE(hello.ok()) << hello.status();
