@@ -100,8 +100,9 @@ bool Outbox::AwaitBatches(int64_t after, absl::Duration timeout) {
 }
 
 absl::StatusOr<std::vector<OutboxRow>> Outbox::Read(int64_t after, int limit) {
-  SEQPOINT_ASSIGN_OR_RETURN(std::vector<OutboxRow> rows, store_.ReadOutbox(after, limit));
+  // First this: a batch that becomes whole while it is read may have been read without its end.
   const int64_t whole = last_sequence();
+  SEQPOINT_ASSIGN_OR_RETURN(std::vector<OutboxRow> rows, store_.ReadOutbox(after, limit));
   while (!rows.empty() && rows.back().sequence > whole) rows.pop_back();
   return rows;
 }
