@@ -96,7 +96,7 @@ class HubStream {
 };
 
 absl::StatusOr<v1::NodeMessage> HubStream::Hello() {
-  SEQPOINT_ASSIGN_OR_RETURN(const auto oldest, outbox_.Read(0, 1));
+  SEQPOINT_ASSIGN_OR_RETURN(const auto whole, outbox_.ListWhole());
   v1::NodeMessage message;
   v1::NodeHello& hello = *message.mutable_hello();
   service::Outbox::Identity identity = outbox_.identity();
@@ -107,8 +107,8 @@ absl::StatusOr<v1::NodeMessage> HubStream::Hello() {
   hello.set_oldest_format(service::NodeReports::kFormat);
   hello.set_newest_format(service::NodeReports::kFormat);
   hello.set_abi_version(abi::kAbiVersion);
-  hello.set_last_sequence(outbox_.last_sequence());
-  hello.set_first_sequence(oldest.empty() ? hello.last_sequence() + 1 : oldest[0].sequence);
+  hello.set_last_sequence(whole.last);
+  hello.set_first_sequence(whole.first);
   return message;
 }
 

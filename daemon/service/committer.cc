@@ -20,7 +20,7 @@ std::optional<ReadSoFar> Committer::Commit(ReadSoFar read) {
     ++commits_begun_;
     for (const auto& [id, job] : registry_.loaded()) {
       job->TakeRows(batch_);
-      if (outbox_ != nullptr) outbox_->Collect(*job);
+      if (outbox_ != nullptr) outbox_->Collect(job->TakeReports());
     }
     if (outbox_ != nullptr) outbox_->AddRows(clock_.MonotonicNs(), batch_);
     batch_read_ = std::move(read);

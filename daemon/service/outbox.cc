@@ -14,13 +14,13 @@ absl::StatusOr<std::unique_ptr<Outbox>> Outbox::Open(Store* store) {
   SEQPOINT_ASSIGN_OR_RETURN(std::string node_id, store->NodeId());
   // A batch that an earlier daemon did not finish is whole now.
   SEQPOINT_ASSIGN_OR_RETURN(const int64_t last, store->LastOutboxSequence());
-  SEQPOINT_ASSIGN_OR_RETURN(const auto oldest, store->ReadOutbox(0, 1));
+  SEQPOINT_ASSIGN_OR_RETURN(const auto oldest, store->ReadOutbox(0, last, 1));
   const int64_t acknowledged = oldest.empty() ? last : oldest[0].sequence - 1;
   return std::unique_ptr<Outbox>(new Outbox(store, std::move(node_id), last, acknowledged));
 }
 
-void Outbox::Collect(jobs::Job& job) {
-  for (const jobs::Report& report : job.TakeReports()) {
+void Outbox::Collect(const std::vector<jobs::Report>& reports) {
+  for (const jobs::Report& report : reports) {
     writer_.Add(report);
     grew_ = true;
     if (writer_.bytes() >= kMostBatchBytes) EndBatch();
@@ -86,6 +86,12 @@ bool Outbox::RenewNodeId() {
   return true;
 }
 
+absl::StatusOr<Outbox::Batches> Outbox::ListWhole() {
+  const int64_t last = last_sequence();
+  SEQPOINT_ASSIGN_OR_RETURN(const auto oldest, store_.ReadOutbox(0, last, 1));
+  return Batches{.first = oldest.empty() ? last + 1 : oldest[0].sequence, .last = last};
+}
+
 int64_t Outbox::last_sequence() const {
   absl::MutexLock lock(&mutex_);
   return whole_;
@@ -100,11 +106,8 @@ bool Outbox::AwaitBatches(int64_t after, absl::Duration timeout) {
 }
 
 absl::StatusOr<std::vector<OutboxRow>> Outbox::Read(int64_t after, int limit) {
-  // First this: a batch that becomes whole while it is read may have been read without its end.
-  const int64_t whole = last_sequence();
-  SEQPOINT_ASSIGN_OR_RETURN(std::vector<OutboxRow> rows, store_.ReadOutbox(after, limit));
-  while (!rows.empty() && rows.back().sequence > whole) rows.pop_back();
-  return rows;
+  // A batch that becomes whole from here on may be read without its end.
+  return store_.ReadOutbox(after, last_sequence(), limit);
 }
 
 v1::HubConnection Outbox::DescribeHub() const {

@@ -1,7 +1,8 @@
 // Outbox: what the jobs of this node report, on its way to a hub. It is in the store until the hub
 // has it (docs/formats/ingest.md, "Outbox").
 //
-//   ingest thread:  outbox.Collect(job); ... outbox.AddRows(now_ns, batch);   // with the cursors
+//   ingest thread:  outbox.Collect(job.TakeReports()); ... outbox.AddRows(now_ns, batch);   // with
+//   the cursors
 //                   if (store.Write(batch).ok()) outbox.OnStored();
 //   another thread: outbox.AwaitBatches(after, timeout); outbox.Read(after, limit);
 //                   outbox.Acknowledge(sequence);
@@ -25,7 +26,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "daemon/base/change_signal.h"
-#include "daemon/jobs/job.h"
+#include "daemon/jobs/report.h"
 #include "daemon/jobs/report_codec.h"
 #include "daemon/service/hub_plans.h"
 #include "daemon/store/store.h"
@@ -41,7 +42,7 @@ class Outbox {
   // Errors: as the store's.
   static absl::StatusOr<std::unique_ptr<Outbox>> Open(Store* store);
 
-  void Collect(jobs::Job& job);
+  void Collect(const std::vector<jobs::Report>& reports);
   void AddRows(int64_t monotonic_ns, WriteBatch& batch);
   void OnStored();
   // Nothing comes after: the newest batch is whole. The ingest thread has ended.
@@ -58,6 +59,12 @@ class Outbox {
   int64_t last_sequence() const ABSL_LOCKS_EXCLUDED(mutex_);
   // False: no batch behind `after` within `timeout`.
   bool AwaitBatches(int64_t after, absl::Duration timeout) ABSL_LOCKS_EXCLUDED(mutex_);
+  // The whole batches that are here. Errors: as the store's.
+  struct Batches {
+    int64_t first = 0;  // last + 1: none is
+    int64_t last = 0;
+  };
+  absl::StatusOr<Batches> ListWhole() ABSL_LOCKS_EXCLUDED(mutex_);
   // Whole batches behind `after`, by number. Errors: as the store's.
   absl::StatusOr<std::vector<OutboxRow>> Read(int64_t after, int limit) ABSL_LOCKS_EXCLUDED(mutex_);
   // False: the hub had not all that is stored within `timeout`, or it is not connected.

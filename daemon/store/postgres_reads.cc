@@ -253,10 +253,11 @@ absl::StatusOr<int64_t> PostgresStore::LastOutboxSequence() {
   return last.value_or(0);
 }
 
-absl::StatusOr<std::vector<OutboxRow>> PostgresStore::ReadOutbox(int64_t after, int limit) {
+absl::StatusOr<std::vector<OutboxRow>> PostgresStore::ReadOutbox(int64_t after, int64_t through,
+                                                                 int limit) {
   return impl_->ReadAll<OutboxRow>(
       absl::StrCat("SELECT sequence, bytes FROM seqpoint.outbox WHERE sequence > ", after,
-                   " ORDER BY sequence LIMIT ", limit),
+                   " AND sequence <= ", through, " ORDER BY sequence LIMIT ", limit),
       [](const pqxx::row& from, OutboxRow& row) { ReadFields(from, &row.sequence, &row.bytes); });
 }
 

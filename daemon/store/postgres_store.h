@@ -48,7 +48,8 @@ class PostgresStore final : public Store {
                                                          int64_t number) override;
   absl::StatusOr<std::string> NodeId() override;
   absl::StatusOr<int64_t> LastOutboxSequence() override;
-  absl::StatusOr<std::vector<OutboxRow>> ReadOutbox(int64_t after, int limit) override;
+  absl::StatusOr<std::vector<OutboxRow>> ReadOutbox(int64_t after, int64_t through,
+                                                    int limit) override;
   absl::StatusOr<PruneResult> Prune(const PruneOptions& options) override;
   absl::Status RemoveJob(int64_t job_id) override;
   absl::StatusOr<int64_t> Bytes() override;

@@ -32,10 +32,13 @@ absl::StatusOr<int64_t> SqliteStore::LastOutboxSequence() {
   return last.value_or(0);
 }
 
-absl::StatusOr<std::vector<OutboxRow>> SqliteStore::ReadOutbox(int64_t after, int limit) {
+absl::StatusOr<std::vector<OutboxRow>> SqliteStore::ReadOutbox(int64_t after, int64_t through,
+                                                               int limit) {
   return impl_->ReadAll<OutboxRow>(
-      "SELECT sequence, bytes FROM outbox WHERE sequence>? ORDER BY sequence LIMIT ?",
-      [](Statement& s, OutboxRow& row) { s.Read(&row.sequence, &row.bytes); }, after, limit);
+      "SELECT sequence, bytes FROM outbox WHERE sequence>? AND sequence<=? ORDER BY sequence LIMIT "
+      "?",
+      [](Statement& s, OutboxRow& row) { s.Read(&row.sequence, &row.bytes); }, after, through,
+      limit);
 }
 
 }  // namespace seqpoint

@@ -290,8 +290,9 @@ class Store {
   virtual absl::StatusOr<std::string> NodeId() = 0;
   // The number of the last row that the outbox ever had; 0: it had none.
   virtual absl::StatusOr<int64_t> LastOutboxSequence() = 0;
-  // The rows of the outbox behind `after`, by number, at most `limit`.
-  virtual absl::StatusOr<std::vector<OutboxRow>> ReadOutbox(int64_t after, int limit) = 0;
+  // The rows of the outbox behind `after` up to `through`, by number, at most `limit`.
+  virtual absl::StatusOr<std::vector<OutboxRow>> ReadOutbox(int64_t after, int64_t through,
+                                                            int limit) = 0;
 
   // Removes ended jobs beyond the age, then, oldest first, trace records and whole jobs until the
   // file is small enough. One call is short: it may stop in the middle of a job, which is already

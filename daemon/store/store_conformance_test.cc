@@ -333,9 +333,9 @@ TEST_P(StoreConformanceTest, KilledAtAnyMomentKeepsWholeBatchesOnly) {
 }
 
 TEST_P(StoreConformanceTest, TheOutboxKeepsWhatIsNotAcknowledged) {
-  const auto numbers = [](Store& store, int64_t after, int limit) {
+  const auto numbers = [](Store& store, int64_t after, int64_t through, int limit) {
     std::vector<int64_t> all;
-    const auto rows = store.ReadOutbox(after, limit);
+    const auto rows = store.ReadOutbox(after, through, limit);
     for (const OutboxRow& row : *rows) all.push_back(row.sequence);
     return all;
   };
@@ -346,17 +346,18 @@ TEST_P(StoreConformanceTest, TheOutboxKeepsWhatIsNotAcknowledged) {
       ASSERT_TRUE(store->Write({.outbox = {{i, std::string("batch\0", 6)}}}).ok());
     }
     ASSERT_TRUE(store->Write({.outbox = {{5, "longer"}}, .acknowledged = 2}).ok());
-    EXPECT_THAT(numbers(*store, 0, 10), testing::ElementsAre(3, 4, 5));
-    EXPECT_THAT(numbers(*store, 3, 1), testing::ElementsAre(4));
-    EXPECT_EQ((*store->ReadOutbox(0, 10))[0].bytes, std::string("batch\0", 6));
-    EXPECT_EQ((*store->ReadOutbox(4, 10))[0].bytes, "longer");
+    EXPECT_THAT(numbers(*store, 0, 5, 10), testing::ElementsAre(3, 4, 5));
+    EXPECT_THAT(numbers(*store, 0, 4, 10), testing::ElementsAre(3, 4));
+    EXPECT_THAT(numbers(*store, 3, 5, 1), testing::ElementsAre(4));
+    EXPECT_EQ((*store->ReadOutbox(0, 5, 10))[0].bytes, std::string("batch\0", 6));
+    EXPECT_EQ((*store->ReadOutbox(4, 5, 10))[0].bytes, "longer");
     ASSERT_TRUE(store->Write({.acknowledged = 5}).ok());
     EXPECT_EQ(store->NodeId()->size(), 16u);
     ASSERT_TRUE(store->Write({.node_id = "another node id."}).ok());
   }
   std::unique_ptr<Store> store = OpenStore();
   EXPECT_EQ(*store->NodeId(), "another node id.");
-  EXPECT_THAT(numbers(*store, 0, 10), testing::IsEmpty());
+  EXPECT_THAT(numbers(*store, 0, 5, 10), testing::IsEmpty());
   EXPECT_EQ(*store->LastOutboxSequence(), 5);  // no number is given twice
 }
 
