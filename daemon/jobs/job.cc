@@ -220,6 +220,14 @@ void Job::OnUnstored(int64_t process_id, int64_t records) {
   changes_.Mark(Change::kRecords);
 }
 
+void Job::OnLostBatches(int64_t process_id, int64_t count) {
+  ProcessState& state = processes_.at(process_id).state;
+  state.set_lost_batches(SaturatedSum(state.lost_batches(), count));
+  state.set_missing_events(true);  // until an iteration's number covers them
+  changes_.Mark(Change::kLosses);
+  changes_.Mark(Change::kCompleteness);
+}
+
 void Job::OnCallsMissing(int64_t process_id, uint64_t count) {
   if (processes_.at(process_id).OnCallsMissing(count)) changes_.Mark(Change::kCompleteness);
 }

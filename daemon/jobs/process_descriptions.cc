@@ -12,6 +12,7 @@
 #include "daemon/base/saturate.h"
 #include "daemon/jobs/hello.h"
 #include "daemon/jobs/process.h"
+#include "daemon/ranks/rank_question.h"
 
 namespace seqpoint::jobs {
 namespace {
@@ -51,6 +52,8 @@ std::string UncountedInWords(const ProcessTable& processes, const RankTable& ran
   if (first->state.unread()) {
     why.emplace_back(first->alive() ? "has not come back since the daemon was started again"
                                     : "ended while no daemon read it");
+  } else if (first->state.lost_batches() > 0) {
+    why.emplace_back("was not heard of since reports of its node were lost");
   } else if (!between) {
     why.push_back(absl::StrCat("lost its last records", kFull));
   }
@@ -65,6 +68,25 @@ std::string UncountedInWords(const ProcessTable& processes, const RankTable& ran
       between ? "what it did beside" : "what it did after", " the ", counted,
       counted == 1 ? " iteration" : " iterations",
       " that are counted is in no figure: counts and sums are lower bounds");
+}
+
+std::string LostBatchesInWords(const ProcessTable& processes) {
+  int64_t batches = 0;
+  bool silent = false;
+  std::set<int32_t> ranks;
+  for (const auto& [id, process] : processes) {
+    if (process->state.lost_batches() == 0) continue;
+    batches = std::max(batches, process->state.lost_batches());
+    if (process->alive() && process->state.missing_events()) silent = true;
+    ranks.insert(process->row.rank);
+  }
+  if (ranks.empty()) return "";
+  return absl::StrCat(
+      batches, batches == 1 ? " batch" : " batches", " of reports of ",
+      ranks::RanksInWords({ranks.begin(), ranks.end()}),
+      " never came to this hub: iterations of that time have no lengths, times or counters here",
+      silent ? "; a process that ended then counts as running until `seqpoint control JOB end`"
+             : "");
 }
 
 std::string OvercountedInWords(const ProcessTable& processes) {

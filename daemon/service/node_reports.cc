@@ -3,6 +3,8 @@
 #include <zlib.h>
 
 #include <algorithm>
+#include <iterator>
+#include <limits>
 #include <optional>
 #include <set>
 #include <variant>
@@ -150,6 +152,9 @@ absl::StatusOr<v1::HubHello> NodeReports::Connect(const v1::NodeHello& hello, Li
       spdlog::warn("node {}: batches {} to {} are lost: neither the node nor this hub has them",
                    hello.host(), node.next, hello.first_sequence() - 1);
     }
+    WaitingBatch last{.node_id = hello.node_id(), .lost = hello.first_sequence() - node.next};
+    last.batch.set_sequence(hello.first_sequence() - 1);
+    waiting_.push_back(std::move(last));
     node.next = hello.first_sequence();
     node.checksum.reset();
   }
@@ -220,7 +225,8 @@ absl::Status NodeReports::Offer(const std::string& node_id, v1::Batch batch) {
   node.sizes[batch.sequence()] = size;
   ++node.next;
   node.checksum = checksum;
-  waiting_.push_back({node_id, std::move(batch), checksum});
+  waiting_.push_back(
+      {.node_id = node_id, .batch = std::move(batch), .checksum = checksum, .lost = 0});
   return absl::OkStatus();
 }
 
@@ -261,8 +267,10 @@ bool NodeReports::Poll() {
   Touched touched;
   bool more = false;
   while (const auto next = TakeWaiting(&more)) {
-    const auto& [node_id, batch, checksum] = *next;
-    if (const absl::Status status = Apply(node_id, batch, touched); !status.ok()) {
+    const auto& [node_id, batch, checksum, lost] = *next;
+    if (lost > 0) {
+      OnLost(node_id, lost);
+    } else if (const absl::Status status = Apply(node_id, batch, touched); !status.ok()) {
       if (const auto left_out = unread_.Admit()) {
         spdlog::error("batch {} of node {} waits for the store: {}{}", batch.sequence(),
                       absl::BytesToHexString(node_id), std::string(status.message()),
@@ -308,27 +316,37 @@ bool NodeReports::IsReplaced(const ReportedProcess& process) {
   return of_rank.back()->row.process_id != process.process_id;
 }
 
+std::set<std::string> NodeReports::FormerIds() {
+  absl::MutexLock lock(&mutex_);
+  std::set<std::string> ids;
+  for (const auto& [id, node] : nodes_) ids.insert(node.former_id);
+  return ids;
+}
+
 void NodeReports::EndLost() {
-  EndWhere([this](const ProcessKey& key, const ReportedProcess& process) {
-    return IsAbsent(key.first, kLostNs) || (IsReplaced(process) && IsAbsent(key.first, kAbsentNs));
+  const std::set<std::string> former = FormerIds();
+  EndWhere([&](const ProcessKey& key, const ReportedProcess& process) -> std::string {
+    if (!IsAbsent(key.first, kAbsentNs)) return "";
+    if (former.contains(key.first)) return "has another id now";
+    if (IsReplaced(process)) return "is away, and a later process has its rank";
+    return IsAbsent(key.first, kLostNs) ? "has been away for a day" : "";
   });
 }
 
 void NodeReports::EndAbsent(int64_t job_id) {
-  EndWhere([&](const ProcessKey& key, const ReportedProcess& process) {
-    return process.job->row().job_id == job_id && IsAbsent(key.first, kAbsentNs);
+  EndWhere([&](const ProcessKey& key, const ReportedProcess& process) -> std::string {
+    if (process.job->row().job_id != job_id) return "";
+    if (IsAbsent(key.first, kAbsentNs)) return "is away";
+    const jobs::ProcessState& state = process.job->processes().at(process.process_id).state;
+    return state.lost_batches() > 0 && state.missing_events() ? "lost its reports" : "";
   });
 }
 
 void NodeReports::EndWhere(
-    absl::FunctionRef<bool(const ProcessKey&, const ReportedProcess&)> is_over) {
+    absl::FunctionRef<std::string(const ProcessKey&, const ReportedProcess&)> why_over) {
   for (auto it = processes_.begin(); it != processes_.end();) {
-    const auto& [key, process] = *it;
-    if (!is_over(key, process)) {
-      ++it;
-      continue;
-    }
-    it = EndUnreported(it, "is away");
+    const std::string why = why_over(it->first, it->second);
+    it = why.empty() ? std::next(it) : EndUnreported(it, why);
   }
 }
 
@@ -429,6 +447,7 @@ absl::Status NodeReports::Apply(const std::string& node_id, const v1::Batch& bat
       bytes.ok() ? jobs::ReadReports(*bytes) : bytes.status();
   if (!reports.ok()) {
     Skip(node_id, reports.status());
+    OnLost(node_id, 1);
     return absl::OkStatus();
   }
   SEQPOINT_RETURN_IF_ERROR(LoadJobs(*reports));
@@ -459,6 +478,13 @@ absl::Status NodeReports::Apply(const std::string& node_id, const v1::Batch& bat
     registry_.Disconnect(job->row().job_id);
   }
   return absl::OkStatus();
+}
+
+void NodeReports::OnLost(const std::string& node_id, int64_t batches) {
+  for (auto it = processes_.lower_bound({node_id, std::numeric_limits<int64_t>::min()});
+       it != processes_.end() && it->first.first == node_id; ++it) {
+    it->second.job->OnLostBatches(it->second.process_id, batches);
+  }
 }
 
 NodeReports::Processes::iterator NodeReports::Forget(Processes::iterator process) {

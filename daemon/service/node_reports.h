@@ -98,10 +98,11 @@ class NodeReports {
   // Gives the batches that came to their jobs. True: some are left, as it took too long.
   bool Poll() ABSL_EXCLUSIVE_LOCKS_REQUIRED(registry_.mutex());
   // Nobody else reports the end of a process whose machine is lost. What its node reports of it
-  // after one of these is skipped. Ends processes of nodes that are away for a day, and those of
-  // nodes that are away where the rank goes on elsewhere.
+  // after one of these is skipped. Ends processes of nodes that are away for a day, those of nodes
+  // that are away where the rank goes on elsewhere, and those of nodes that took another id.
   void EndLost() ABSL_EXCLUSIVE_LOCKS_REQUIRED(registry_.mutex()) ABSL_LOCKS_EXCLUDED(mutex_);
-  // Ends the job's processes of nodes that are away.
+  // Ends the job's processes of nodes that are away, and those that were not heard of since batches
+  // of their node were lost.
   void EndAbsent(int64_t job_id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(registry_.mutex())
       ABSL_LOCKS_EXCLUDED(mutex_);
   // The nodes of a job's live processes that are away, for people; empty: none.
@@ -135,7 +136,8 @@ class NodeReports {
   struct WaitingBatch {
     std::string node_id;
     v1::Batch batch;
-    uint32_t checksum = 0;
+    std::optional<uint32_t> checksum;
+    int64_t lost = 0;  // it and those before it never come; 0: it is here
   };
   std::optional<WaitingBatch> TakeWaiting(bool* more) ABSL_LOCKS_EXCLUDED(mutex_);
   // Not connected for at least so long. When a node left before this hub started is not known.
@@ -143,12 +145,18 @@ class NodeReports {
 
   // A later process has its rank.
   static bool IsReplaced(const ReportedProcess& process);
-  void EndWhere(absl::FunctionRef<bool(const ProcessKey&, const ReportedProcess&)> is_over)
+  // Ids that nodes had before they took new ones. Empty ids are among them.
+  std::set<std::string> FormerIds() ABSL_LOCKS_EXCLUDED(mutex_);
+  // An empty sentence: it goes on.
+  void EndWhere(absl::FunctionRef<std::string(const ProcessKey&, const ReportedProcess&)> why_over)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(registry_.mutex()) ABSL_LOCKS_EXCLUDED(mutex_);
 
   using Touched = std::set<std::pair<SharedJob, int64_t>>;  // processes of which something came
   // An error: the store cannot be read now, and nothing of the batch was taken.
   absl::Status Apply(const std::string& node_id, const v1::Batch& batch, Touched& touched)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(registry_.mutex());
+  // Batches of the node never come, or cannot be read.
+  void OnLost(const std::string& node_id, int64_t batches)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(registry_.mutex());
   using Processes = std::map<ProcessKey, ReportedProcess>;
   Processes::iterator Forget(Processes::iterator process)  // what comes after it

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
@@ -268,6 +269,65 @@ TEST_F(NodeReportsTest, ABatchIsTakenOnceHoweverOftenItComes) {
   hub->nodes()->Disconnect(id, &node);
 }
 
+TEST_F(NodeReportsTest, AJobSaysThatReportsOfItsNodeWereLost) {
+  constexpr int64_t kBefore = 10, kAfter = 40;
+  const std::string id(16, 'n');
+  Node node;
+  auto hub = Start();
+  const auto job = [&](const std::string& name) {
+    v1::GetJobRequest request;
+    request.set_job(name);
+    return hub->backend().GetJob(request)->job();
+  };
+  ASSERT_TRUE(hub->nodes()->Connect(node.Hello(), &node).ok());
+  jobs::Report second = StartOf(1, "b");
+  std::get<v1::ReportedProcess>(second.what).set_rank(0);
+  std::vector<jobs::Report> reports = {StartOf(0, "a"), RuleOf(0), second, RuleOf(1)};
+  for (int64_t i = 0; i < kBefore; ++i) {
+    for (const int64_t process : {0, 1}) reports.push_back(IterationOf(process, i));
+  }
+  ASSERT_TRUE(hub->nodes()->Offer(id, BatchOf(1, reports)).ok());
+  ASSERT_TRUE(node.AwaitStored(1));
+  EXPECT_EQ(job("a").error(), "");
+  hub->nodes()->Disconnect(id, &node);
+
+  // The node does not have batches 2 to 4 any more.
+  const auto hello = hub->nodes()->Connect(node.Hello(5, 4), &node);
+  ASSERT_TRUE(hello.ok()) << hello.status();
+  EXPECT_EQ(hello->next_sequence(), 5);
+  const auto says = [&](const std::string& name, const std::string& what) {
+    for (int i = 0; i < 1000 && !absl::StrContains(job(name).error(), what); ++i) {
+      absl::SleepFor(absl::Milliseconds(10));
+    }
+    return job(name).error();
+  };
+  EXPECT_THAT(says("a", "never came"), HasSubstr("3 batches of reports of rank 0 never came"));
+  EXPECT_THAT(job("a").error(), HasSubstr("counts as running until"));
+  reports.clear();
+  for (int64_t i = kAfter - kBefore; i < kAfter; ++i) reports.push_back(IterationOf(0, i));
+  ASSERT_TRUE(hub->nodes()->Offer(id, BatchOf(5, reports)).ok());
+  ASSERT_TRUE(node.AwaitStored(5));
+  EXPECT_EQ(job("a").iterations(), kAfter);
+  EXPECT_EQ(job("a").losses().untimed_iterations(), kAfter - 2 * kBefore);
+  EXPECT_EQ(job("a").losses().uncounted_processes(), 0);
+  EXPECT_THAT(job("a").error(), Not(HasSubstr("counts as running until")));
+
+  // Nothing came of the other one.
+  v1::ControlRequest end;
+  end.set_action(v1::ControlRequest::ACTION_END_WAITING);
+  end.set_job("a");
+  EXPECT_FALSE(hub->backend().Control(end).ok()) << "it was heard of since";
+  end.set_job("b");
+  EXPECT_TRUE(hub->backend().Control(end).ok());
+  EXPECT_EQ(job("b").state(), v1::JOB_STATE_LOST);
+  EXPECT_EQ(job("b").losses().uncounted_processes(), 1);
+  EXPECT_THAT(job("b").error(), HasSubstr("was not heard of since reports of its node were lost"));
+  hub->nodes()->Disconnect(id, &node);
+  hub.reset();
+  hub = Start();
+  EXPECT_THAT(job("b").error(), HasSubstr("3 batches of reports of rank 0 never came"));
+}
+
 TEST_F(NodeReportsTest, WhatCannotBeIsSkippedAndTheRestIsTaken) {
   auto hub = Start();
   Node node;
@@ -424,6 +484,26 @@ TEST_F(NodeReportsTest, ARankThatGoesOnElsewhereIsOverOnTheNodeThatIsAway) {
   EXPECT_EQ(OnlyJob(*hub).live_processes(), 2) << "only the time of day was set";
   clock_.Advance(absl::Hours(25));
   EXPECT_TRUE(AwaitLive(*hub, 1)) << "no node is away for a day";
+  hub->nodes()->Disconnect(other_id, &other);
+}
+
+TEST_F(NodeReportsTest, ProcessesOfANodeThatTookAnotherIdAreOverUnlessItWasACopy) {
+  options_.ingest.prune_interval = absl::Milliseconds(20);
+  auto hub = Start();
+  Node node, other;
+  const std::string id(16, 'n'), other_id(16, 'o');
+  ASSERT_TRUE(hub->nodes()->Connect(node.Hello(), &node).ok());
+  ASSERT_TRUE(hub->nodes()->Offer(id, BatchOf(1, {StartOf(0, "a")})).ok());
+  ASSERT_TRUE(node.AwaitStored(1));
+  v1::NodeHello hello = node.Hello(1, 0, 'o');
+  hello.set_former_node_id(id);
+  ASSERT_TRUE(hub->nodes()->Connect(hello, &other).ok());
+  clock_.Advance(absl::Minutes(1));
+  absl::SleepFor(absl::Milliseconds(200));  // ten rounds of what ends lost processes
+  EXPECT_EQ(OnlyJob(*hub).live_processes(), 1) << "the other one has a copy of this node's store";
+  hub->nodes()->Disconnect(id, &node);
+  clock_.Advance(absl::Minutes(1));
+  EXPECT_TRUE(AwaitLive(*hub, 0));
   hub->nodes()->Disconnect(other_id, &other);
 }
 
