@@ -336,7 +336,7 @@ class Job final : private JobEvents {
   v1::Rule DescribeRule() const;
   bool MostlyUntimed() const;
   std::string WhyUntimed() const;  // empty: some iterations have a time
-  JobState SaveState() const;
+  void SaveState(JobState& state) const;
 
   // JobEvents:
   uint32_t RuleGeneration() const override;

@@ -171,7 +171,7 @@ void JobEngines::Save(EnginesState* to) const {
     }
   }
   if (!work_) return;
-  *to->mutable_steps() = builder_.Save();
+  builder_.Save(to->mutable_steps());
   to->set_next_sample(next_sample_);
 }
 

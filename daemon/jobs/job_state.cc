@@ -1,4 +1,6 @@
 // The rows of a job for the store, and back.
+#include <google/protobuf/arena.h>
+
 #include <algorithm>
 #include <cstring>
 #include <iterator>
@@ -51,7 +53,13 @@ void Job::TakeRows(WriteBatch& batch) {
   move(rows_.configs, batch.configs);
   move(rows_.measurements, batch.measurements);
   move(rows_.trace_segments, batch.trace_segments);
-  if (changes_.unsaved(StatePart::kJob)) add_part(kJobPart, SaveState().SerializeAsString());
+  if (changes_.unsaved(StatePart::kJob)) {
+    // Of thousands of ranks it is a million messages, all freed at once.
+    google::protobuf::Arena arena;
+    JobState& state = *google::protobuf::Arena::CreateMessage<JobState>(&arena);
+    SaveState(state);
+    add_part(kJobPart, state.SerializeAsString());
+  }
   engines_.Store(row_.job_id, kJobStateVersion, changes_.unsaved(StatePart::kEngine), batch.states);
   observed_.Store(row_.job_id, kJobStateVersion, batch.states);
   kernels_.Store(row_.job_id, kJobStateVersion, batch.states);
@@ -72,12 +80,11 @@ void Job::TakeRows(WriteBatch& batch) {
 
 bool Job::stored() const { return changes_.all_saved() && rows_.Empty(); }
 
-JobState Job::SaveState() const {
-  JobState state;
+void Job::SaveState(JobState& state) const {
   if (rule_) *state.mutable_rule() = EncodeRule(*rule_);
   if (former_rule_) *state.mutable_former_rule() = EncodeRule(*former_rule_);
   for (const auto& [id, process] : processes_) {
-    (*state.mutable_processes())[id] = process->Save();
+    process->Save(&(*state.mutable_processes())[id]);
   }
   *state.mutable_metrics() = metrics_.choice().state();
   *state.mutable_orders() = orders_.state();
@@ -88,7 +95,6 @@ JobState Job::SaveState() const {
   for (const std::string& tag : tags_) state.add_tags(tag);
   ranks_.Save(state.mutable_ranks());
   engines_.Save(state.mutable_engines());
-  return state;
 }
 
 absl::Status Job::Restore(const std::vector<StateRow>& states,

@@ -61,15 +61,14 @@ Process::Process(ProcessRow row) : row(std::move(row)) {
   state.mutable_watching_ns()->Resize(kLevels, 0);
 }
 
-ProcessState Process::Save() const {
-  ProcessState to = state;
-  for (const auto& [number, feature] : features) (*to.mutable_features())[number] = feature;
-  if (learning) *to.mutable_learning() = learning->state();
-  *to.mutable_builder() = builder.Save();
-  traces.Save(to.mutable_traces());
-  *to.mutable_collectives() = collectives.Save();
-  to.mutable_buffered()->Add(alignment.buffered().begin(), alignment.buffered().end());
-  return to;
+void Process::Save(ProcessState* to) const {
+  *to = state;
+  for (const auto& [number, feature] : features) (*to->mutable_features())[number] = feature;
+  if (learning) *to->mutable_learning() = learning->state();
+  *to->mutable_builder() = builder.Save();
+  traces.Save(to->mutable_traces());
+  *to->mutable_collectives() = collectives.Save();
+  to->mutable_buffered()->Add(alignment.buffered().begin(), alignment.buffered().end());
 }
 
 void Process::Load(const ProcessState& saved, const LearnedRule* rule) {

@@ -93,7 +93,7 @@ struct Process {
   std::optional<abi::Control> hub_plan;  // of a node's: what its hub wants
   int64_t control_made = 0;              // ChangeTracker::controls() then; 0: it must be made again
 
-  ProcessState Save() const;
+  void Save(ProcessState* to) const;
   // `rule` of the job; null: none.
   void Load(const ProcessState& saved, const LearnedRule* rule);
 

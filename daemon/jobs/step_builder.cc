@@ -126,10 +126,9 @@ std::vector<Step> StepBuilder::TakeSteps(const std::set<int32_t>& live_ranks, bo
   return steps;
 }
 
-StepsState StepBuilder::Save() const {
-  StepsState state = state_;
-  for (const auto& [number, open] : open_) *state.add_open() = open;
-  return state;
+void StepBuilder::Save(StepsState* to) const {
+  *to = state_;
+  for (const auto& [number, open] : open_) *to->add_open() = open;
 }
 
 void StepBuilder::Load(const StepsState& state) {

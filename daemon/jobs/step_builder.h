@@ -56,7 +56,7 @@ class StepBuilder {
 
   bool lengths_differed() const { return state_.differed(); }
 
-  StepsState Save() const;
+  void Save(StepsState* to) const;
   void Load(const StepsState& state);
 
   // Twice what IterationBuilder waits for a stamp.

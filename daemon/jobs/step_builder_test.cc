@@ -19,6 +19,12 @@ Step Did(int64_t number, int64_t length, int64_t duration_ns) {
   return step;
 }
 
+StepsState Saved(const StepBuilder& steps) {
+  StepsState state;
+  steps.Save(&state);
+  return state;
+}
+
 TEST(StepBuilder, AStepIsAsLongAsItsSlowestRankAndHasTheLongestLength) {
   StepBuilder steps;
   steps.Add(0, Did(0, 30, 300));
@@ -60,7 +66,7 @@ TEST(StepBuilder, TheLastStepIsKnownUntilThoseOfAllRanks) {
   last.set_duration_ns(310);
   steps.Add(1, last);
   StepBuilder loaded;
-  loaded.Load(steps.Save());
+  loaded.Load(Saved(steps));
   for (StepBuilder* builder : {&steps, &loaded}) {
     const std::vector<Step> taken = builder->TakeSteps({});
     ASSERT_EQ(taken.size(), 1u);
@@ -205,8 +211,8 @@ TEST(StepBuilder, GoesOnFromItsState) {
   for (int64_t i = 0; i < 5; ++i) steps.Add(1, Did(i, 40, 310));
   steps.TakeSteps({0, 1});
   StepBuilder other;
-  other.Load(steps.Save());
-  EXPECT_EQ(other.Save().DebugString(), steps.Save().DebugString());
+  other.Load(Saved(steps));
+  EXPECT_EQ(Saved(other).DebugString(), Saved(steps).DebugString());
   for (int64_t i = 5; i < 8; ++i) other.Add(1, Did(i, 33, 250));
   const std::vector<Step> taken = other.TakeSteps({0, 1});
   ASSERT_EQ(taken.size(), 3u);
