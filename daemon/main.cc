@@ -91,6 +91,8 @@ absl::Status StartLog(const Settings& settings) {
   spdlog::set_level(spdlog::level::from_str(settings.log_level));
   if (settings.log_format == "json") {
     spdlog::set_formatter(std::make_unique<seqpoint::operate::JsonLogFormatter>());
+  } else {
+    spdlog::set_formatter(std::make_unique<seqpoint::operate::TextLogFormatter>());
   }
   return absl::OkStatus();
 }

@@ -13,7 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
-#include "proto/utf8.h"
+#include "proto/printable.h"
 
 namespace seqpoint::client {
 namespace {
@@ -196,45 +196,7 @@ std::string Cut(const std::string& text, size_t width) {
   return absl::StrCat(text.substr(0, width - 3), "...");
 }
 
-namespace {
-
-// The code point of a character of `size` bytes.
-uint32_t CodePoint(std::string_view character) {
-  constexpr unsigned char kFirstBits[] = {0x7F, 0x7F, 0x1F, 0x0F, 0x07};
-  uint32_t code = static_cast<unsigned char>(character[0]) & kFirstBits[character.size()];
-  for (const char byte : character.substr(1)) {
-    code = code << 6 | (static_cast<unsigned char>(byte) & 0x3F);
-  }
-  return code;
-}
-
-// Whether it changes how the characters around it are shown: controls of Latin-1, marks of
-// direction (a name could read as another one), and breaks of lines and paragraphs.
-bool IsInvisibleOrder(uint32_t code) {
-  return (code >= 0x80 && code < 0xA0) || code == 0x61C || code == 0x200E || code == 0x200F ||
-         (code >= 0x2028 && code <= 0x202E) || (code >= 0x2066 && code <= 0x2069) || code == 0xFEFF;
-}
-
-}  // namespace
-
-std::string Printable(const std::string& text) {
-  std::string result;
-  for (std::string_view left = text; !left.empty();) {
-    const size_t size = CharacterBytes(left);
-    const auto first = static_cast<unsigned char>(left[0]);
-    if (size == 0 || (absl::ascii_iscntrl(first) && first != '\n')) {
-      absl::StrAppendFormat(&result, "\\x%02x", first);
-      left.remove_prefix(1);
-    } else if (const uint32_t code = CodePoint(left.substr(0, size)); IsInvisibleOrder(code)) {
-      absl::StrAppendFormat(&result, "\\u%04x", code);
-      left.remove_prefix(size);
-    } else {
-      result += left.substr(0, size);
-      left.remove_prefix(size);
-    }
-  }
-  return result;
-}
+std::string Printable(const std::string& text) { return EscapeUnprintable(text, LineEnds::kKept); }
 
 std::string Quote(const std::string& text) {
   return absl::StrCat("\"", Cut(Printable(text), kQuotedBytes), "\"");

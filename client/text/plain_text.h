@@ -46,9 +46,7 @@ std::string FormatLengths(const Lengths& lengths) {
 // At most `width` bytes; "..." where something was cut off.
 std::string Cut(const std::string& text, size_t width);
 
-// Control characters and bytes that are not UTF-8 as \xNN, marks of direction as \uNNNN, so that no
-// name can move the cursor or read as another one;
-// line ends stay.
+// EscapeUnprintable, where line ends stay.
 std::string Printable(const std::string& text);
 // Printable, in quotes, and not longer than a person reads.
 std::string Quote(const std::string& text);

@@ -4,10 +4,23 @@
 
 #include "absl/time/time.h"
 #include "daemon/base/json_string.h"
+#include "proto/printable.h"
 #include "spdlog/common.h"
 #include "spdlog/details/log_msg.h"
 
 namespace seqpoint::operate {
+
+void TextLogFormatter::format(const spdlog::details::log_msg& message, spdlog::memory_buf_t& out) {
+  const std::string text =
+      EscapeUnprintable({message.payload.data(), message.payload.size()}, LineEnds::kEscaped);
+  spdlog::details::log_msg escaped = message;
+  escaped.payload = text;
+  line_.format(escaped, out);
+}
+
+std::unique_ptr<spdlog::formatter> TextLogFormatter::clone() const {
+  return std::make_unique<TextLogFormatter>();
+}
 
 void JsonLogFormatter::format(const spdlog::details::log_msg& message, spdlog::memory_buf_t& out) {
   const auto level = spdlog::level::to_string_view(message.level);

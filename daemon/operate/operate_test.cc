@@ -1,4 +1,5 @@
 // Logs as JSON, and what systemd is told.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,6 +26,8 @@
 namespace seqpoint::operate {
 namespace {
 
+using ::testing::EndsWith;
+
 TEST(LogFormatTest, AnObjectALine) {
   spdlog::memory_buf_t out;
   const spdlog::log_clock::time_point time{std::chrono::milliseconds(1'767'225'600'123)};
@@ -33,6 +36,19 @@ TEST(LogFormatTest, AnObjectALine) {
   EXPECT_EQ(std::string(out.data(), out.size()),
             "{\"time\":\"2026-01-01T00:00:00.123Z\",\"level\":\"warning\","
             "\"message\":\"job \\\"a\\\"\\u000aended\"}\n");
+}
+
+TEST(LogFormatTest, NoNameForgesALineOfText) {
+  const auto line_of = [](const std::string& text) {
+    spdlog::memory_buf_t out;
+    const spdlog::details::log_msg message("", spdlog::level::warn, text);
+    TextLogFormatter().format(message, out);
+    return std::string(out.data(), out.size());
+  };
+  EXPECT_THAT(line_of("node a\n[2026-01-01 00:00:00.000] [error] forged\x1b[2J\r ended"),
+              EndsWith("] [warning] node a\\x0a[2026-01-01 00:00:00.000] [error] forged\\x1b[2J"
+                       "\\x0d ended\n"));
+  EXPECT_THAT(line_of("node Länge ended"), EndsWith("] [warning] node Länge ended\n"));
 }
 
 TEST(StartNoteTest, ACommandLineIsOneThatAShellTakes) {

@@ -126,7 +126,8 @@ absl::Status Postgres::Failed(absl::StatusCode code, std::string_view message) {
   // A standby does not become the primary on this connection.
   if (code == absl::StatusCode::kUnavailable) connection_.reset();
   std::string text = absl::StrReplaceAll(
-      absl::StripSuffix(absl::string_view(message.data(), message.size()), "\n"), {{"\n", " "}});
+      absl::StripSuffix(absl::string_view(message.data(), message.size()), "\n"),
+      {{"\n\t", " "}, {"\n", " "}});
   {
     absl::MutexLock lock(&answer_mutex_);
     if (broken_ns_ != 0) {

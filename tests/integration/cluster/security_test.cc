@@ -129,11 +129,11 @@ class SecurityTest : public testing::Test {
     EXPECT_TRUE(status.ok()) << status.error_message();
   }
 
-  static v1::NodeMessage Hello() {
+  static v1::NodeMessage Hello(const std::string& host) {
     v1::NodeMessage message;
     v1::NodeHello& hello = *message.mutable_hello();
     hello.set_node_id(std::string(16, 'n'));
-    hello.set_host("host");
+    hello.set_host(host);
     hello.set_oldest_format(1);
     hello.set_newest_format(1);
     hello.set_abi_version(abi::kAbiVersion);
@@ -143,13 +143,14 @@ class SecurityTest : public testing::Test {
   // Connects as a node and sends these batches. The status with which the stream ended, or OK once
   // the hub has acknowledged all of them.
   grpc::Status Report(const std::shared_ptr<grpc::ChannelCredentials>& credentials,
-                      const std::vector<std::string>& frames = {}) {
+                      const std::vector<std::string>& frames = {},
+                      const std::string& host = "host") {
     const auto stub = v1::Ingest::NewStub(Channel(credentials));
     grpc::ClientContext context;
     context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(20));
     const auto stream = stub->Connect(&context);
     v1::HubMessage reply;
-    if (!stream->Write(Hello()) || !stream->Read(&reply)) return stream->Finish();
+    if (!stream->Write(Hello(host)) || !stream->Read(&reply)) return stream->Finish();
     v1::NodeMessage message;
     for (size_t i = 0; i < frames.size(); ++i) {
       message.mutable_batch()->set_sequence(static_cast<int64_t>(i) + 1);
@@ -279,6 +280,13 @@ TEST_F(SecurityTest, TenMegabytesAreRefusedOrSkipped) {
   EXPECT_TRUE(Report(Tls("node"), {std::string(kTenMegabytes, 'x')}).ok());
   EXPECT_THAT(Log(), HasSubstr("skipped"));
   ExpectOthersAreServed();
+}
+
+TEST_F(SecurityTest, NoNameForgesALineOfTheLog) {
+  Start();
+  EXPECT_TRUE(Report(Tls("node"), {}, "n1\n[2026-01-01 00:00:00.000] [error] forged\x1b[2J").ok());
+  EXPECT_THAT(Log(), HasSubstr("node n1\\x0a[2026-01-01 00:00:00.000] [error] forged\\x1b[2J is "));
+  EXPECT_THAT(Log(), Not(HasSubstr("\n[2026-01-01")));
 }
 
 // Connections to the hub from another address of this machine, each of which says `text`.
