@@ -6,6 +6,7 @@
 #include <set>
 #include <vector>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
@@ -138,7 +139,7 @@ std::string CountersText(const v1::GetCountersReply& reply, const v1::Job& job, 
   Table table({"METRIC",
                !reply.part().empty() ? ">PART"
                : whole               ? ">WHOLE RUN"
-                                     : ">SO FAR",
+                                     : absl::StrCat(">", absl::AsciiStrToUpper(WhatRanText(job))),
                FormatConfidence(confidence) + " INTERVAL", "", ">PER ITERATION", ">MEASURED",
                "NOTE"});
   for (const v1::Counter& counter : reply.counters()) {
@@ -168,11 +169,11 @@ std::string CountersText(const v1::GetCountersReply& reply, const v1::Job& job, 
 }
 
 std::string KernelsText(const v1::GetKernelsReply& reply, const v1::Job& job, int width) {
-  bool so_far = reply.horizon_kind() == v1::Horizon::KIND_UNKNOWN;
+  const bool whole = reply.horizon_kind() != v1::Horizon::KIND_UNKNOWN;
   Table table({">OF KERNEL TIME",
                !reply.part().empty() ? ">TIME, PART"
-               : so_far              ? ">TIME SO FAR"
-                                     : ">TIME, WHOLE RUN",
+               : whole               ? ">TIME, WHOLE RUN"
+                       : absl::StrCat(">TIME, ", absl::AsciiStrToUpper(WhatRanText(job))),
                FormatConfidence(reply.confidence()) + " INTERVAL", ">LAUNCHES", "KERNEL"});
   std::string rare;
   for (const v1::Kernel& kernel : reply.kernels()) {

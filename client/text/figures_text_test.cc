@@ -61,6 +61,24 @@ TEST(TextTest, FiguresOfSeveralRanksAreSaidToBeSums) {
   EXPECT_THAT(KernelsText(kernels, job, 0), HasSubstr("\nsummed over 2 ranks"));
 }
 
+TEST(TextTest, FiguresOfARunThatIsOverAreNotSaidToBeSoFar) {
+  v1::GetKernelsReply kernels;
+  kernels.add_kernels()->set_name("gemm");
+  v1::GetCountersReply counters;
+  counters.add_counters()->set_metric("flops");
+  v1::Job job;
+  job.set_state(v1::JOB_STATE_MARKING);
+  EXPECT_THAT(KernelsText(kernels, job, 0), HasSubstr("TIME, SO FAR"));
+  EXPECT_THAT(CountersText(counters, job, 0, false), HasSubstr("SO FAR"));
+  job.set_state(v1::JOB_STATE_ENDED);
+  EXPECT_THAT(KernelsText(kernels, job, 0),
+              AllOf(HasSubstr("TIME, UNTIL ITS END"), Not(HasSubstr("SO FAR"))));
+  EXPECT_THAT(CountersText(counters, job, 0, false),
+              AllOf(HasSubstr("UNTIL ITS END"), Not(HasSubstr("SO FAR"))));
+  job.mutable_losses()->set_uncounted_processes(1);
+  EXPECT_THAT(KernelsText(kernels, job, 0), HasSubstr("TIME, WHAT WAS READ"));
+}
+
 TEST(TextTest, LaunchesAreWholeNumbers) {
   v1::GetKernelsReply reply;
   EXPECT_NE(NothingIn(reply), "");

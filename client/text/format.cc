@@ -128,6 +128,11 @@ bool IsOver(const v1::Job& job) {
          job.state() == v1::JOB_STATE_FAILED;
 }
 
+std::string WhatRanText(const v1::Job& job) {
+  if (job.losses().uncounted_processes() > 0) return "what was read";
+  return IsOver(job) ? "until its end" : "so far";
+}
+
 int64_t EndedBefore(const v1::Job& job) {
   if (!IsOver(job)) return 0;
   if (job.losses().uncounted_processes() > 0) return 0;  // nobody knows

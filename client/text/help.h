@@ -89,12 +89,12 @@ RANGE, PM  passes with each backend (`seqpoint run --counter-backend`). Each pas
            iterations of its own; -: the chip does not offer it
 ?          CUPTI's host library, which counts the passes of your own sets, is not installed)";
 inline constexpr const char* kCountersHelp = R"(
-WHOLE RUN, SO FAR  sum over the run where its length is known, else so far
+WHOLE RUN, SO FAR  sum over the run where its length is known, else so far, or until its end
 PER ITERATION      mean
 MEASURED           number of iterations; derived: computed from other counters)";
 inline constexpr const char* kKernelsHelp = R"(
 OF KERNEL TIME  share of the time of all kernels together; copies and gaps are not in it
-LAUNCHES        of the whole run, else so far)";
+TIME, LAUNCHES  of the whole run where its length is known, else so far, or until its end)";
 inline constexpr const char* kRooflineHelp = R"(
 OF KERNEL TIME  share of the time of the measured kernels, which ran one after the other
 FLOP/BYTE       floating point operations for each byte of device memory moved

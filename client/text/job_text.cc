@@ -143,7 +143,7 @@ std::string JobText(const v1::Job& job) {
                      "the length: from 12 iterations, or 64 and more where none explains well "
                      "how long they take");
     } else {
-      absl::StrAppend(&text, "so far:    ", iterations, "\n");
+      absl::StrAppend(&text, IsOver(job) ? "ran:       " : "so far:    ", iterations, "\n");
     }
     if (job.has_expected_end()) {
       absl::StrAppend(&text, "will end:  ", FormatEnd(job.expected_end()), "\n");

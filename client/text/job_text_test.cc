@@ -38,6 +38,10 @@ TEST(TextTest, WhatIsNotKnownYetIsSaidWithItsReason) {
             HasSubstr("\nhorizon:   not known, from train.csv\n")));
   job.mutable_horizon()->set_iterations(500);
   EXPECT_THAT(JobText(job), HasSubstr("\nhorizon:   500 iterations from train.csv\n"));
+  EXPECT_THAT(JobText(job), HasSubstr("\nso far:    1,000 iterations of 73 lengths\n"));
+  v1::Job ended = job;
+  ended.set_state(v1::JOB_STATE_ENDED);
+  EXPECT_THAT(JobText(ended), HasSubstr("\nran:       1,000 iterations of 73 lengths\n"));
   job.set_state(v1::JOB_STATE_LEARNING);
   job.clear_rule();
   job.set_iterations(0);

@@ -36,10 +36,8 @@ std::string ProjectionText(const v1::Projection& projection, const v1::Job& job,
   }
   // For a run that went to its end this row would repeat the one above.
   if (!another && (!over || early || unread || !projection.has_total())) {
-    add(unread ? "what was read"
-        : over ? "until its end"
-               : "so far",
-        projection.iterations_so_far(), projection.so_far(), projection.has_so_far());
+    add(WhatRanText(job), projection.iterations_so_far(), projection.so_far(),
+        projection.has_so_far());
   }
   if (!over && projection.remaining().value() > 0) add("remaining", 0, projection.remaining());
   add("per 1,000 iterations", 0, projection.per_1000_iterations(),

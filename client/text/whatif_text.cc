@@ -61,7 +61,8 @@ double ErrorOf(const v1::ReplayedIteration& iteration) {
 std::string Subject(const v1::WhatIfReply& reply) {
   return reply.whole_run()
              ? absl::StrCat("the run (", FormatCount(reply.iterations(), "iteration"), ")")
-             : absl::StrCat("the ", FormatCount(reply.iterations(), "iteration"), " so far");
+             : absl::StrCat("the ", FormatCount(reply.iterations(), "iteration"),
+                            IsOver(reply.job()) ? " that ran" : " so far");
 }
 
 // By how much the time changes, as a share of what it is now.
@@ -297,7 +298,7 @@ std::string WhatIfText(const v1::WhatIfReply& reply, bool all, int width) {
 
 std::string WhatIfListText(const v1::WhatIfReply& reply, bool all, int width) {
   Table table({"PRESET", ">TIME", FormatConfidence(reply.confidence()) + " INTERVAL",
-               reply.whole_run() ? ">RUN THEN" : ">SO FAR THEN", "NOTE"});
+               reply.whole_run() || IsOver(reply.job()) ? ">RUN THEN" : ">SO FAR THEN", "NOTE"});
   int unfit = 0;
   std::string before;
   for (const v1::WhatIfAnswer& answer : reply.answers()) {

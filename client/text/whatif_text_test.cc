@@ -118,6 +118,11 @@ TEST(WhatIfTextTest, WhatMattersIsSaidFirst) {
       WhatIfListText(reply, false, 0),
       AllOf(HasSubstr("-25.0 %  -  "), HasSubstr("doubtful for < 0.1 % of the time of kernels\n"),
             Not(HasSubstr("exact"))));
+  EXPECT_THAT(WhatIfListText(reply, false, 0), HasSubstr("SO FAR THEN"));
+  reply.mutable_job()->set_state(v1::JOB_STATE_ENDED);
+  EXPECT_THAT(WhatIfText(reply, false, 0), HasSubstr("amp: the 0 iterations that ran"));
+  EXPECT_THAT(WhatIfListText(reply, false, 0),
+              AllOf(HasSubstr("RUN THEN"), Not(HasSubstr("SO FAR"))));
 }
 
 TEST(WhatIfTextTest, WhatDoesNotApplySaysWhy) {
