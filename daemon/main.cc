@@ -297,8 +297,11 @@ absl::StatusOr<std::string> Run(int argc, char** argv, Settings& settings, const
   SEQPOINT_ASSIGN_OR_RETURN(const auto http, StartHttp(settings, [&](std::string_view path) {
                               return probes.Answer(path);
                             }));
-  spdlog::info("ready: {}, store {}; at most {} processes, {} clients", settings.server.socket_path,
-               settings.values["store"], settings.daemon.ingest.max_processes,
+  // A hub that shares its store takes none.
+  const size_t processes = settings.daemon.ingest.max_processes;
+  spdlog::info("ready: {}, store {}; at most {}{} clients", settings.server.socket_path,
+               settings.values["store"],
+               processes > 0 ? absl::StrCat(processes, " processes, ") : "",
                settings.server.max_connections);
   notifier.Send("READY=1");
 

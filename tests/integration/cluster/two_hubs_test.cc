@@ -21,6 +21,7 @@
 namespace seqpoint {
 namespace {
 
+using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ::testing::SizeIs;
 
@@ -69,6 +70,7 @@ TEST_F(TwoHubsTest, OneLeadsBothAnswerAndTheLossOfEitherLosesNothingAndCountsNot
   const int first_leader = Leader(0);
   ASSERT_NE(first_leader, -1) << LogOf(0);
   EXPECT_EQ(Leader(1), first_leader);
+  EXPECT_THAT(LogOf(first_leader), ContainsRegex("ready: .*; at most [0-9]+ clients\n"));
   const std::vector<std::string> workload = {
       "--model",  "transformer", "--parallel",       "tensor",
       "--epochs", "100",         "--max-iterations", std::to_string(kIterations)};
