@@ -1,6 +1,8 @@
 #include "client/text/nodes_text.h"
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "client/text/format.h"
 #include "client/text/plain_text.h"
 
@@ -9,7 +11,10 @@ namespace seqpoint::client {
 std::string HubText(const v1::HubConnection& hub) {
   const std::string waiting =
       absl::StrCat("; ", hub.waiting_batches(), " batches of reports are waiting for it");
-  return absl::StrCat(hub.address(), hub.connected() ? ", connected" : ", not connected",
+  const bool error_names_it =
+      absl::StrContains(hub.error(), absl::StripPrefix(hub.address(), "unix:"));
+  return absl::StrCat(error_names_it ? "" : absl::StrCat(hub.address(), ", "),
+                      hub.connected() ? "connected" : "not connected",
                       hub.error().empty() ? "" : absl::StrCat(": ", hub.error()),
                       hub.waiting_batches() > 0 ? waiting : "");
 }

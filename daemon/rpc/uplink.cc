@@ -308,8 +308,7 @@ class UplinkImpl final : public Uplink {
       stream_ = nullptr;
       if (stop_) return;
       const std::string why = why_not.empty() ? std::string(status.message()) : why_not;
-      SetConnection(hub, absl::StrCat("hub ", hub.address(), ": ", why,
-                                      "; this node goes on by itself and tries again"));
+      SetConnection(hub, absl::StrCat(why, "; this node goes on by itself and tries again"));
       if (next + 1 < hubs_.size()) continue;
       const double part = std::uniform_real_distribution<double>(0.5, 1)(random);
       changed_.Await(mutex_, part * pause, [this] { return stop_.load(); });
@@ -322,7 +321,7 @@ class UplinkImpl final : public Uplink {
   void SetConnection(const HubChannel& hub, const std::string& error)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     const bool is_news = connection_.connected() || error != connection_.error();
-    if (!error.empty() && is_news) spdlog::warn("{}", error);
+    if (!error.empty() && is_news) spdlog::warn("hub {}: {}", hub.address(), error);
     connection_.set_address(hub.address());
     connection_.set_connected(error.empty());
     connection_.set_error(error);

@@ -77,6 +77,11 @@ TEST(DoctorTest, EachProblemIsNamedWithItsRemedy) {
   facts.daemon->mutable_hub()->set_address("hub:7443");
   facts.daemon->mutable_hub()->set_error("no answer");
   EXPECT_EQ(OnlyProblem(facts).message, "hub:7443, not connected: no answer");
+  facts.daemon->mutable_hub()->set_error("hub:7443 speaks no TLS 1.3");
+  EXPECT_EQ(OnlyProblem(facts).message, "not connected: hub:7443 speaks no TLS 1.3");
+  facts.daemon->mutable_hub()->set_address("unix:/hub/api.sock");
+  facts.daemon->mutable_hub()->set_error("nobody answers on /hub/api.sock");
+  EXPECT_EQ(OnlyProblem(facts).message, "not connected: nobody answers on /hub/api.sock");
   facts.daemon->mutable_hub()->set_connected(true);
   EXPECT_THAT(Problems(facts), ::testing::IsEmpty());
 
