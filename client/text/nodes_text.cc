@@ -1,5 +1,8 @@
 #include "client/text/nodes_text.h"
 
+#include <algorithm>
+#include <cstddef>
+
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
@@ -7,6 +10,11 @@
 #include "client/text/plain_text.h"
 
 namespace seqpoint::client {
+namespace {
+
+constexpr size_t kShortId = 8;  // characters
+
+}  // namespace
 
 std::string HubText(const v1::HubConnection& hub) {
   const std::string waiting =
@@ -19,6 +27,14 @@ std::string HubText(const v1::HubConnection& hub) {
                       hub.waiting_batches() > 0 ? waiting : "");
 }
 
+std::string NodeName(const v1::Node& node, const v1::ListNodesReply& nodes) {
+  const auto same =
+      std::count_if(nodes.nodes().begin(), nodes.nodes().end(),
+                    [&](const v1::Node& other) { return other.host() == node.host(); });
+  if (same < 2) return node.host();
+  return absl::StrCat(node.host(), " (node ", node.id().substr(0, kShortId), ")");
+}
+
 std::string NodesText(const v1::ListNodesReply& reply) {
   if (reply.nodes_size() == 0) {
     return "no node since this hub was started or took over; nodes that know it come back within a "
@@ -28,7 +44,8 @@ std::string NodesText(const v1::ListNodesReply& reply) {
   for (const v1::Node& node : reply.nodes()) {
     table.AddRow({node.host(), node.connected() ? "connected" : "not connected",
                   node.since_ns() > 0 ? FormatTime(node.since_ns()) : "",
-                  FormatCount(node.live_processes()), node.version(), node.id().substr(0, 8)});
+                  FormatCount(node.live_processes()), node.version(),
+                  node.id().substr(0, kShortId)});
   }
   return table.ToString();
 }

@@ -11,6 +11,8 @@ namespace seqpoint::client {
 
 // One line, without its end.
 std::string HubText(const v1::HubConnection& hub);
+// Its host, with the short id where two of the nodes have that host: "n1 (node 3f2a91bc)".
+std::string NodeName(const v1::Node& node, const v1::ListNodesReply& nodes);
 std::string NodesText(const v1::ListNodesReply& reply);
 
 }  // namespace seqpoint::client

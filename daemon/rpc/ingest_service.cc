@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "daemon/service/node_reports.h"
@@ -14,6 +15,8 @@
 
 namespace seqpoint::rpc {
 namespace {
+
+constexpr size_t kShortId = 8;  // digits, as `seqpoint nodes` shows it
 
 grpc::Status EndOf(const absl::Status& status) {
   return {static_cast<grpc::StatusCode>(status.code()), std::string(status.message())};
@@ -83,8 +86,9 @@ class NodeStream final : public grpc::ServerBidiReactor<v1::NodeMessage, v1::Hub
     auto reply = hub_.nodes->Connect(in_.hello(), this);
     if (!reply.ok()) return reply.status();
     node_id_ = in_.hello().node_id();
-    host_ = in_.hello().host();
-    spdlog::info("node {} is connected; batch {} is next", host_, reply->next_sequence());
+    name_ = absl::StrCat(in_.hello().host(), " (",
+                         absl::BytesToHexString(node_id_).substr(0, kShortId), ")");
+    spdlog::info("node {} is connected; batch {} is next", name_, reply->next_sequence());
     absl::MutexLock lock(&mutex_);
     // What was stored meanwhile is acknowledged behind it.
     *hello_.mutable_hello() = *std::move(reply);
@@ -116,7 +120,7 @@ class NodeStream final : public grpc::ServerBidiReactor<v1::NodeMessage, v1::Hub
     if (!node_id_.empty()) {
       hub_.nodes->Disconnect(node_id_, this);
       hub_.traces->OnDisconnect(node_id_);
-      spdlog::info("node {} is gone", host_);
+      spdlog::info("node {} is gone", name_);
     }
     absl::MutexLock lock(&mutex_);
     closing_ = status;
@@ -126,7 +130,7 @@ class NodeStream final : public grpc::ServerBidiReactor<v1::NodeMessage, v1::Hub
   const service::HubParts hub_;
   // Of the reading side.
   v1::NodeMessage in_;
-  std::string node_id_, host_;
+  std::string node_id_, name_;  // the name: host and short id, for the log
 
   absl::Mutex mutex_;  // locked after NodeReports'
   bool said_hello_ ABSL_GUARDED_BY(mutex_) = false;

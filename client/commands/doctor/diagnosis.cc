@@ -186,8 +186,8 @@ void JudgeNodes(const v1::ListNodesReply& nodes, Findings* findings) {
     if (node.connected() || node.live_processes() == 0) continue;
     findings->push_back(
         {Finding::kProblem, "node",
-         absl::StrCat(node.host(), " is not connected; it had ", Processes(node.live_processes()),
-                      " when it was last heard"),
+         absl::StrCat(NodeName(node, nodes), " is not connected; it had ",
+                      Processes(node.live_processes()), " when it was last heard"),
          "look at its seqpointd (`seqpoint doctor` there); `seqpoint nodes` lists all nodes"});
   }
 }

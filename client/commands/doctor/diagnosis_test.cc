@@ -122,6 +122,10 @@ TEST(DoctorTest, AHubCountsTheProcessesOfItsNodesAndNamesThoseThatAreGone) {
   nodes.mutable_nodes(1)->set_connected(false);
   EXPECT_EQ(OnlyProblem(facts).message,
             "n2 is not connected; it had 4 live processes when it was last heard");
+  nodes.mutable_nodes(0)->set_host("n2");
+  nodes.mutable_nodes(0)->set_id("11111111aaaa");
+  nodes.mutable_nodes(1)->set_id("22222222bbbb");
+  EXPECT_THAT(OnlyProblem(facts).message, HasSubstr("n2 (node 22222222) is not connected"));
 }
 
 TEST(DoctorTest, WithoutAGpuTimeAloneIsProfiledAndNothingIsAmiss) {

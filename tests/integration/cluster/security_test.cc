@@ -285,7 +285,10 @@ TEST_F(SecurityTest, TenMegabytesAreRefusedOrSkipped) {
 TEST_F(SecurityTest, NoNameForgesALineOfTheLog) {
   Start();
   EXPECT_TRUE(Report(Tls("node"), {}, "n1\n[2026-01-01 00:00:00.000] [error] forged\x1b[2J").ok());
-  EXPECT_THAT(Log(), HasSubstr("node n1\\x0a[2026-01-01 00:00:00.000] [error] forged\\x1b[2J is "));
+  EXPECT_THAT(
+      Log(),
+      HasSubstr(
+          "node n1\\x0a[2026-01-01 00:00:00.000] [error] forged\\x1b[2J (6e6e6e6e) is connected"));
   EXPECT_THAT(Log(), Not(HasSubstr("\n[2026-01-01")));
 }
 
