@@ -6,7 +6,9 @@
 
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "daemon/base/line_limit.h"
 #include "daemon/base/status_macros.h"
 #include "spdlog/spdlog.h"
 
@@ -66,15 +68,28 @@ class RelayedCall final : public grpc::ServerGenericBidiReactor {
       if (ok) call_.StartRead(&call_.request_);
     }
     void OnDone(const grpc::Status& status) override {
-      if (status.error_code() != grpc::StatusCode::UNAVAILABLE) return call_.Finish(status);
-      call_.Finish(grpc::Status(
-          status.error_code(),
-          absl::StrCat(status.error_message(),
-                       "; this hub passes calls to the one that leads, and "
-                       "another takes over within seconds when that is gone: ask again")));
+      call_.Finish(IsOfLeader(status) ? status : NotReached(status.error_message()));
     }
 
    private:
+    // Not of gRPC, which says in its own words that a connection failed.
+    bool IsOfLeader(const grpc::Status& status) const {
+      return status.error_code() != grpc::StatusCode::UNAVAILABLE ||
+             absl::StrContains(call_.to_leader_.debug_error_string(), "received from peer");
+    }
+    grpc::Status NotReached(const std::string& why) const {
+      static LineLimit& limit = *new LineLimit;
+      const std::string& leader = call_.line_->channel->address();
+      if (const auto left_out = limit.Admit()) {
+        spdlog::warn("hub {}, which leads, cannot be reached: {}{}", leader, why,
+                     LeftOut(*left_out));
+      }
+      return {grpc::StatusCode::UNAVAILABLE,
+              absl::StrCat("hub ", leader,
+                           ", which leads, cannot be reached; another takes over "
+                           "within seconds when it is gone: ask again")};
+    }
+
     RelayedCall& call_;
   };
 

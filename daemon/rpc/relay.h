@@ -1,6 +1,7 @@
 // Relay: a hub that does not lead passes every call, as it comes, to the hub that does: questions
 // of clients, and the streams of nodes. It understands none of them, and so changes none: the
-// answer, the acknowledgement and the error are the leader's. Access is checked here, as the leader
+// answer, the acknowledgement and the error are the leader's. A leader that cannot be reached is
+// one sentence, Unavailable, and the log has gRPC's reason. Access is checked here, as the leader
 // sees this hub's certificate in place of the caller's.
 //
 //   Relay relay(options);
