@@ -149,7 +149,7 @@ class Watch {
       } else if (signal != 0) {
         return "";
       }
-      if (!settings_.peer_address.empty()) {
+      if (!settings_.daemon.peer_address.empty()) {
         if (std::string lost = daemon_.LostLease(); !lost.empty()) return lost;
       }
       TellSystemd();
@@ -239,7 +239,7 @@ absl::StatusOr<std::unique_ptr<Store>> AwaitLease(int argc, char** argv, Setting
                                                   const Notifier& notifier, int signal_fd) {
   seqpoint::rpc::StandbyOptions options = {
       .server = settings.server,
-      .relay = {.own_address = settings.peer_address, .files = settings.uplink.files},
+      .relay = {.own_address = settings.daemon.peer_address, .files = settings.uplink.files},
       .store_path = settings.daemon.store_path,
       .store = settings.daemon.store};
   options.store.standby = true;
@@ -282,15 +282,15 @@ absl::StatusOr<std::string> Run(int argc, char** argv, Settings& settings, const
   }
   // Another hub would find out once this one is needed.
   std::future<void> looks;
-  if (!settings.peer_address.empty()) {
+  if (!settings.daemon.peer_address.empty()) {
     looks = std::async(std::launch::async, [&settings] {
       const std::string why =
-          seqpoint::rpc::WhyNotFound(settings.peer_address, settings.uplink.files);
+          seqpoint::rpc::WhyNotFound(settings.daemon.peer_address, settings.uplink.files);
       if (why.empty()) return;
       spdlog::warn(
           "other hubs do not reach this one at --peer-address {}: {}; until that is "
           "right, what they are asked gets no answer",
-          settings.peer_address, why);
+          settings.daemon.peer_address, why);
     });
   }
   Probes probes(daemon.get());
@@ -338,7 +338,7 @@ int Serve(int argc, char** argv, Settings& settings) {
   if (const absl::Status status = StartLog(settings); !status.ok()) return Fail(status);
   const Notifier notifier;
 
-  const bool shares_store = !settings.peer_address.empty();
+  const bool shares_store = !settings.daemon.peer_address.empty();
   const auto shares = seqpoint::RaiseDescriptorLimit();
   if (!shares.ok()) return Fail(shares.status());
   settings.daemon.ingest.lock_patience = kLockPatience;

@@ -36,8 +36,13 @@ std::string NodeName(const v1::Node& node, const v1::ListNodesReply& nodes) {
 }
 
 std::string NodesText(const v1::ListNodesReply& reply) {
+  const std::string leader =
+      reply.leader().empty()
+          ? ""
+          : absl::StrCat("hub ", reply.leader(), " leads; the others pass calls to it\n");
   if (reply.nodes_size() == 0) {
-    return "no node since this hub was started or took over; nodes that know it come back within a "
+    return leader +
+           "no node since this hub was started or took over; nodes that know it come back within a "
            "minute, and `seqpointd --hub ADDRESS` makes a machine one\n";
   }
   Table table({"NODE", "STATE", "SINCE", ">PROCESSES", "SEQPOINTD", "ID"});
@@ -47,7 +52,7 @@ std::string NodesText(const v1::ListNodesReply& reply) {
                   FormatCount(node.live_processes()), node.version(),
                   node.id().substr(0, kShortId)});
   }
-  return table.ToString();
+  return leader + table.ToString();
 }
 
 }  // namespace seqpoint::client

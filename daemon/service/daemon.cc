@@ -88,6 +88,7 @@ v1::GetDaemonReply Daemon::Describe() const {
   reply.set_store_path(options_.store_path);
   reply.set_private_daemon(options_.ingest.end_when_idle > absl::ZeroDuration());
   reply.set_abi_version(abi::kAbiVersion);
+  reply.set_peer_address(options_.peer_address);
   reply.set_live_processes(static_cast<int32_t>(connections_.count()));
   if (outbox_ != nullptr) *reply.mutable_hub() = outbox_->DescribeHub();
   v1::Limits& limits = *reply.mutable_limits();

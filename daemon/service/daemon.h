@@ -37,8 +37,9 @@ struct DaemonOptions {
   jobs::JobOptions job;
   RetentionOptions retention;
   IngestOptions ingest;
-  bool has_hub = false;                   // what the jobs report is kept for it
-  bool takes_nodes = false;               // this is a hub
+  bool has_hub = false;      // what the jobs report is kept for it
+  bool takes_nodes = false;  // this is a hub
+  std::string peer_address;  // where other hubs with its store reach it; empty: none do
   const Clock* clock = &Clock::System();  // outlives the daemon
 };
 

@@ -91,8 +91,13 @@ class ProfilerBackend : public Backend {
           "this daemon is no hub: no node tells it anything; ask one that was started with "
           "--accept-nodes");
     }
-    absl::MutexLock lock(&parts_.registry.mutex());
-    return parts_.nodes->List();
+    v1::ListNodesReply reply;
+    {
+      absl::MutexLock lock(&parts_.registry.mutex());
+      reply = parts_.nodes->List();
+    }
+    reply.set_leader(describe_daemon_().peer_address());
+    return reply;
   }
 
   absl::StatusOr<v1::PrepareJobReply> PrepareJob(const v1::PrepareJobRequest& request) override {

@@ -162,7 +162,7 @@ void AddOptions(CLI::App& app, Settings& settings) {
                  "PEM file of the certificate authority of the hub");
   app.add_flag("--accept-nodes", daemon.takes_nodes,
                "be a hub: take what nodes tell, on the same addresses as clients");
-  app.add_option("--peer-address", settings.peer_address,
+  app.add_option("--peer-address", settings.daemon.peer_address,
                  "be one of several hubs on one PostgreSQL; the others reach this one here: "
                  "host:port, over TLS, or unix:PATH");
   app.add_flag("--move-corrupt-store-aside", daemon.store.move_corrupt_aside,
@@ -240,7 +240,7 @@ absl::Status CheckTogether(const Settings& settings) {
         "--hub \"unix:\" has no path; say unix:PATH, the hub's api.sock");
   }
   const std::pair<const char*, const std::string*> addresses[] = {
-      {"--hub", &settings.uplink.addresses}, {"--peer-address", &settings.peer_address}};
+      {"--hub", &settings.uplink.addresses}, {"--peer-address", &settings.daemon.peer_address}};
   for (const auto& [option, list] : addresses) {
     for (absl::string_view address : absl::StrSplit(*list, ',', absl::SkipWhitespace())) {
       address = absl::StripAsciiWhitespace(address);
@@ -251,18 +251,18 @@ absl::Status CheckTogether(const Settings& settings) {
     }
   }
   if (absl::Status status = CheckListen(settings.server); !status.ok()) return status;
-  if (settings.peer_address.empty()) return absl::OkStatus();
+  if (settings.daemon.peer_address.empty()) return absl::OkStatus();
   if (!settings.daemon.takes_nodes || !IsPostgresAddress(settings.daemon.store_path)) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "--peer-address ", settings.peer_address,
+        "--peer-address ", settings.daemon.peer_address,
         " is for hubs that share a store: add --accept-nodes and --store postgresql://..., or "
         "leave it out"));
   }
   const rpc::TlsPem files = PeerFiles(settings);
-  if (!absl::StartsWith(settings.peer_address, "unix:") &&
+  if (!absl::StartsWith(settings.daemon.peer_address, "unix:") &&
       (files.certificate.empty() || files.key.empty() || files.authorities.empty())) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "--peer-address ", settings.peer_address,
+        "--peer-address ", settings.daemon.peer_address,
         " needs --tls-certificate, --tls-key and --hub-ca: this hub passes calls to the one that "
         "leads, over TLS"));
   }
@@ -289,7 +289,7 @@ absl::Status CheckFiles(const Settings& settings) {
                     .key = server.tls_key_file,
                     .authorities = server.tls_client_ca_file});
   }
-  for (const std::string& addresses : {settings.uplink.addresses, settings.peer_address}) {
+  for (const std::string& addresses : {settings.uplink.addresses, settings.daemon.peer_address}) {
     for (absl::string_view address : absl::StrSplit(addresses, ',', absl::SkipWhitespace())) {
       if (absl::StartsWith(absl::StripAsciiWhitespace(address), "unix:")) continue;
       used.push_back(PeerFiles(settings));
@@ -451,9 +451,10 @@ absl::StatusOr<Settings> LoadSettings(int argc, const char* const* argv) {
   settings.server.socket_path = settings.directory + "/api.sock";
   settings.daemon.has_hub = !settings.uplink.addresses.empty();
   settings.uplink.files = PeerFiles(settings);
-  const bool is_alone = settings.peer_address.empty();
-  settings.daemon.store.holder =
-      is_alone ? absl::StrCat(HostName(), ":", settings.server.socket_path) : settings.peer_address;
+  const bool is_alone = settings.daemon.peer_address.empty();
+  settings.daemon.store.holder = is_alone
+                                     ? absl::StrCat(HostName(), ":", settings.server.socket_path)
+                                     : settings.daemon.peer_address;
   if (settings.private_daemon) {
     settings.daemon.ingest.end_when_idle = absl::Seconds(10);
     // Nobody operates it, and a port that is taken must not keep a training from its profile.

@@ -28,7 +28,6 @@ struct Settings {
   rpc::ServerOptions server;
   rpc::UplinkOptions uplink;  // the certificate and the key are those of `server`
   std::string directory;      // of inject.sock and api.sock
-  std::string peer_address;   // where other hubs with this store reach this one; empty: none do
   std::string log_path;       // empty: standard error
   std::string log_level = "info";
   std::string log_format = "text";

@@ -3,6 +3,7 @@
 
 #include "client/commands/commands.h"
 #include "client/commands/doctor/diagnosis.h"
+#include "client/text/plain_text.h"
 
 namespace seqpoint::client {
 namespace {
@@ -15,7 +16,8 @@ absl::StatusOr<int> Doctor(const Context& context, DoctorOptions& options) {
   DoctorFacts facts = CollectFacts("", options.python);
   AskDaemon(context.connect(), &facts);
   const std::vector<Finding> findings = Diagnose(facts, context.version());
-  Context::Print(context.json() ? FindingsJson(findings) + "\n" : FindingsText(findings));
+  Context::Print(context.json() ? FindingsJson(findings) + "\n"
+                                : Printable(FindingsText(findings)));
   const bool problem = std::any_of(findings.begin(), findings.end(), [](const Finding& finding) {
     return finding.kind == Finding::kProblem;
   });

@@ -192,12 +192,26 @@ void JudgeNodes(const v1::ListNodesReply& nodes, Findings* findings) {
   }
 }
 
+// Where training processes hand over their rings.
+void JudgeSocket(const std::string& socket, Findings* findings) {
+  if (access(socket.c_str(), W_OK) == 0) {
+    findings->push_back({Finding::kOk, "sockets", socket + " can be written"});
+    return;
+  }
+  findings->push_back(
+      {Finding::kProblem, "sockets", absl::StrCat(socket, " cannot be written: ", strerror(errno)),
+       "training processes must run as the daemon's user, and containers must mount the folder"});
+}
+
 void JudgeDaemon(const DoctorFacts& facts, const std::string& client_version, Findings* findings) {
   if (facts.daemon.has_value()) {
     const v1::GetDaemonReply& daemon = *facts.daemon;
-    std::string message = absl::StrCat(
-        "seqpointd ", daemon.version(), daemon.private_daemon() ? " (private)" : "", " answers on ",
-        daemon.api_socket(), "; ", FormatCount(daemon.jobs(), "job"), ", ", LiveProcesses(facts));
+    // Its paths are those of its machine.
+    const std::string there = facts.remote_daemon ? absl::StrCat("on ", daemon.host()) : "";
+    std::string message =
+        absl::StrCat("seqpointd ", daemon.version(), daemon.private_daemon() ? " (private)" : "",
+                     " answers ", there.empty() ? absl::StrCat("on ", daemon.api_socket()) : there,
+                     "; ", FormatCount(daemon.jobs(), "job"), ", ", LiveProcesses(facts));
     if (daemon.version() != client_version) {
       findings->push_back({Finding::kProblem, "daemon",
                            absl::StrCat(message, "; this program is version ", client_version),
@@ -206,24 +220,22 @@ void JudgeDaemon(const DoctorFacts& facts, const std::string& client_version, Fi
       findings->push_back({Finding::kOk, "daemon", message});
     }
     if (daemon.has_hub()) {
-      const bool there = daemon.hub().connected();
-      findings->push_back({there ? Finding::kOk : Finding::kProblem, "hub", HubText(daemon.hub()),
-                           there ? "" : "the node measures by itself, and tells the hub later"});
+      const bool connected = daemon.hub().connected();
+      findings->push_back(
+          {connected ? Finding::kOk : Finding::kProblem, "hub", HubText(daemon.hub()),
+           connected ? "" : "the node measures by itself, and tells the hub later"});
     }
     if (facts.nodes) JudgeNodes(*facts.nodes, findings);
-    if (facts.remote_daemon) {
-      // Its sockets are on another machine.
-    } else if (access(daemon.inject_socket().c_str(), W_OK) == 0) {
-      findings->push_back({Finding::kOk, "sockets", daemon.inject_socket() + " can be written"});
-    } else {
-      findings->push_back(
-          {Finding::kProblem, "sockets",
-           absl::StrCat(daemon.inject_socket(), " cannot be written: ", strerror(errno)),
-           "training processes must run as the daemon's user, and containers must mount the "
-           "folder"});
+    // A hub that shares its store takes no process of its machine.
+    const bool shares_store = !daemon.peer_address().empty();
+    if (shares_store) {
+      findings->push_back({Finding::kOk, "leader",
+                           absl::StrCat("hub ", daemon.peer_address(),
+                                        " leads; other hubs with its store pass calls to it")});
     }
-    std::string store =
-        absl::StrCat(daemon.store_path(), ", ", FormatQuantity(daemon.store_bytes(), "B"));
+    if (there.empty() && !shares_store) JudgeSocket(daemon.inject_socket(), findings);
+    std::string store = absl::StrCat(there, there.empty() ? "" : ": ", daemon.store_path(), ", ",
+                                     FormatQuantity(daemon.store_bytes(), "B"));
     if (daemon.error().empty()) {
       findings->push_back({Finding::kOk, "store", store});
     } else {

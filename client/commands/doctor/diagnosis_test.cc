@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "client/text/nodes_text.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/support/temp_folder.h"
@@ -14,6 +15,7 @@ using ::testing::AllOf;
 using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ::testing::Not;
+using ::testing::StartsWith;
 
 // A machine on which all is well.
 DoctorFacts HealthyFacts() {
@@ -107,8 +109,11 @@ TEST(DoctorTest, EachProblemIsNamedWithItsRemedy) {
 
 TEST(DoctorTest, AHubCountsTheProcessesOfItsNodesAndNamesThoseThatAreGone) {
   DoctorFacts facts = HealthyFacts();
-  facts.remote_daemon = true;  // whose socket is not here
+  facts.remote_daemon = true;
+  facts.daemon->set_host("head");
+  facts.daemon->set_api_socket("/nonexistent/api.sock");
   facts.daemon->set_inject_socket("/nonexistent/inject.sock");
+  facts.daemon->set_store_path("/var/hub.db");
   v1::ListNodesReply& nodes = facts.nodes.emplace();
   for (const char* host : {"n1", "n2"}) {
     v1::Node& node = *nodes.add_nodes();
@@ -117,7 +122,9 @@ TEST(DoctorTest, AHubCountsTheProcessesOfItsNodesAndNamesThoseThatAreGone) {
     node.set_live_processes(4);
   }
   EXPECT_THAT(FindingsText(Diagnose(facts, "0.1.0")),
-              HasSubstr("8 live processes; a hub of 2 nodes, 2 connected"));
+              AllOf(HasSubstr("seqpointd 0.1.0 answers on head; 0 jobs, 8 live processes; a hub of "
+                              "2 nodes, 2 connected"),
+                    HasSubstr("on head: /var/hub.db, 0 B"), Not(HasSubstr("/nonexistent"))));
   EXPECT_THAT(Problems(facts), ::testing::IsEmpty());
   nodes.mutable_nodes(1)->set_connected(false);
   EXPECT_EQ(OnlyProblem(facts).message,
@@ -126,6 +133,21 @@ TEST(DoctorTest, AHubCountsTheProcessesOfItsNodesAndNamesThoseThatAreGone) {
   nodes.mutable_nodes(0)->set_id("11111111aaaa");
   nodes.mutable_nodes(1)->set_id("22222222bbbb");
   EXPECT_THAT(OnlyProblem(facts).message, HasSubstr("n2 (node 22222222) is not connected"));
+}
+
+TEST(DoctorTest, OfSeveralHubsTheOneThatLeadsIsNamed) {
+  DoctorFacts facts = HealthyFacts();
+  EXPECT_THAT(FindingsText(Diagnose(facts, "0.1.0")), Not(HasSubstr("leads")));
+  facts.daemon->set_peer_address("hub-1:7443");
+  EXPECT_THAT(FindingsText(Diagnose(facts, "0.1.0")),
+              AllOf(HasSubstr("ok       leader    hub hub-1:7443 leads; other hubs"),
+                    Not(HasSubstr("sockets"))));
+  v1::ListNodesReply nodes;
+  EXPECT_THAT(NodesText(nodes), Not(HasSubstr("leads")));
+  nodes.set_leader("hub-1:7443");
+  EXPECT_THAT(NodesText(nodes), StartsWith("hub hub-1:7443 leads; the others pass calls to it\n"));
+  nodes.add_nodes()->set_host("n1");
+  EXPECT_THAT(NodesText(nodes), StartsWith("hub hub-1:7443 leads; the others pass calls to it\n"));
 }
 
 TEST(DoctorTest, WithoutAGpuTimeAloneIsProfiledAndNothingIsAmiss) {

@@ -13,6 +13,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "proto/host_name.h"
 
 namespace seqpoint::client {
 namespace {
@@ -127,7 +128,10 @@ void AskDaemon(const ConnectOptions& options, DoctorFacts* facts) {
     return;
   }
   facts->daemon = *std::move(daemon);
-  facts->remote_daemon = (*connection)->directory().empty();
+  // Through a hub of this machine, another one that leads may answer.
+  const bool passed_on =
+      !facts->daemon->peer_address().empty() && facts->daemon->host() != HostName();
+  facts->remote_daemon = (*connection)->directory().empty() || passed_on;
   const auto nodes = (*connection)->Call(&v1::Profiler::Stub::ListNodes, v1::ListNodesRequest());
   if (nodes.ok()) facts->nodes = *nodes;  // another daemon is no hub, and says so
   v1::ListJobsRequest live;

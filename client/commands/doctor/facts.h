@@ -31,7 +31,7 @@ struct DoctorFacts {
   std::string daemon_error;                     // why none answers; empty: one does
   bool daemon_hangs = false;                    // one is there and does not answer
   std::optional<v1::GetDaemonReply> daemon;
-  bool remote_daemon = false;               // asked over the network
+  bool remote_daemon = false;               // its paths are another machine's
   std::optional<v1::ListNodesReply> nodes;  // the daemon is a hub, and these tell it
   std::vector<v1::Job> live_jobs;           // with their processes
   std::optional<v1::Job> ended_job;         // the latest job, where it has ended

@@ -55,6 +55,12 @@ class TwoHubsTest : public testing::Test {
     }
     return -1;
   }
+  // The address of the hub that leads, as `seqpoint nodes` shows it to who asks this one.
+  std::string ShownLeader(int asked) {
+    const auto nodes =
+        jobs_->Ask(NodeJobs::HubName(asked)).Call(&v1::Profiler::Stub::ListNodes, {});
+    return nodes ? nodes->leader() : "nobody answers";
+  }
   std::string LogOf(int hub) const {
     std::ifstream in(jobs_->Folder(NodeJobs::HubName(hub)) / "daemon.log");
     return {std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
@@ -70,6 +76,10 @@ TEST_F(TwoHubsTest, OneLeadsBothAnswerAndTheLossOfEitherLosesNothingAndCountsNot
   const int first_leader = Leader(0);
   ASSERT_NE(first_leader, -1) << LogOf(0);
   EXPECT_EQ(Leader(1), first_leader);
+  for (const int asked : {0, 1}) {
+    EXPECT_THAT(ShownLeader(asked),
+                HasSubstr("/" + NodeJobs::HubName(first_leader) + "/run/api.sock"));
+  }
   EXPECT_THAT(LogOf(first_leader), ContainsRegex("ready: .*; at most [0-9]+ clients\n"));
   const std::vector<std::string> workload = {
       "--model",  "transformer", "--parallel",       "tensor",
