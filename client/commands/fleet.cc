@@ -1,4 +1,6 @@
 // `seqpoint fleet`.
+#include <google/protobuf/struct.pb.h>
+
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "client/commands/commands.h"
@@ -7,7 +9,6 @@
 #include "client/commands/whatif.h"
 #include "client/text/fleet_text.h"
 #include "client/text/help.h"
-#include "daemon/base/json_string.h"
 
 namespace seqpoint::client {
 namespace {
@@ -39,15 +40,21 @@ absl::StatusOr<FleetWhatIf> AskWhatIf(const Context& context, const v1::GetFleet
   return answers;
 }
 
+std::string Quoted(const std::string& text) {
+  google::protobuf::Value value;
+  value.set_string_value(text);
+  return ToJson(value, /*one_line=*/true);
+}
+
 std::string FleetJson(const v1::GetFleetReply& fleet, const FleetWhatIf& what_if) {
   std::string text = absl::StrCat("{\"fleet\": ", ToJson(fleet, /*one_line=*/true));
   if (!what_if.empty()) {
     absl::StrAppend(&text, ", \"whatif\": [");
     const char* comma = "";
     for (const auto& [id, reply] : what_if) {
-      absl::StrAppend(&text, comma, "{\"job_id\": ", JsonString(id),
+      absl::StrAppend(&text, comma, "{\"job_id\": ", Quoted(id),
                       ", \"reply\": ", reply.ok() ? ToJson(*reply, /*one_line=*/true) : "null",
-                      ", \"error\": ", JsonString(std::string(reply.status().message())), "}");
+                      ", \"error\": ", Quoted(std::string(reply.status().message())), "}");
       comma = ", ";
     }
     absl::StrAppend(&text, "]");
