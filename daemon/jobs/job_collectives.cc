@@ -122,6 +122,7 @@ void Job::CheckRanks(int64_t monotonic_ns) {
 
 bool Job::CheckStandstill(int64_t monotonic_ns) {
   int64_t progress = 0;
+  bool lost_calls = false;
   std::vector<Standstill::Rank> ranks;
   for (const auto& [rank, process] : processes_.LastOfRanks()) {
     progress +=
@@ -131,7 +132,9 @@ bool Job::CheckStandstill(int64_t monotonic_ns) {
     to.calls.communicators = process->collectives.calls();
     to.calls.ended = !process->alive();
     to.lost = to.calls.ended && process->row.lost;
+    lost_calls |= process->state.lost_batches() > 0;
   }
+  if (lost_calls) ranks.clear();  // who waits for whom is told by their numbers
   const bool real = ClockKindOf(processes_) == v1::CLOCK_KIND_REAL;
   return standstill_.Check(monotonic_ns, progress, ranks, real);
 }

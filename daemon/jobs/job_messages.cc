@@ -43,7 +43,7 @@ std::string Job::Error() const {
   // With these, every figure is another.
   std::vector<std::string> missing;
   for (std::string message : {UncountedInWords(processes_, ranks_), OvercountedInWords(processes_),
-                              LostBatchesInWords(processes_), facts_.store_damage()}) {
+                              LostBatchesInWords(processes_, rule_.has_value()), facts_.store_damage()}) {
     if (!message.empty()) missing.push_back(std::move(message));
   }
   if (!missing.empty()) return absl::StrJoin(missing, "; ");

@@ -1,6 +1,7 @@
 #include "daemon/jobs/process_descriptions.h"
 
 #include <algorithm>
+#include <map>
 #include <set>
 #include <string_view>
 #include <utility>
@@ -49,11 +50,11 @@ std::string UncountedInWords(const ProcessTable& processes, const RankTable& ran
                                first->state.missing_calls() == 1 ? " call" : " calls",
                                " while its iterations were counted by them", kFull));
   }
-  if (first->state.unread()) {
+  if (first->state.lost_batches() > 0) {
+    why.emplace_back("was not heard of since reports of its node were lost");
+  } else if (first->state.unread()) {
     why.emplace_back(first->alive() ? "has not come back since the daemon was started again"
                                     : "ended while no daemon read it");
-  } else if (first->state.lost_batches() > 0) {
-    why.emplace_back("was not heard of since reports of its node were lost");
   } else if (!between) {
     why.push_back(absl::StrCat("lost its last records", kFull));
   }
@@ -70,22 +71,30 @@ std::string UncountedInWords(const ProcessTable& processes, const RankTable& ran
       " that are counted is in no figure: counts and sums are lower bounds");
 }
 
-std::string LostBatchesInWords(const ProcessTable& processes) {
-  int64_t batches = 0;
+std::string LostBatchesInWords(const ProcessTable& processes, bool has_rule) {
+  std::map<std::string_view, int64_t> of_nodes;
   bool silent = false;
   std::set<int32_t> ranks;
   for (const auto& [id, process] : processes) {
     if (process->state.lost_batches() == 0) continue;
-    batches = std::max(batches, process->state.lost_batches());
+    // "node ID PROCESS": of those of a node the oldest saw most.
+    const std::string_view identity = process->row.identity;
+    int64_t& of_node = of_nodes[identity.substr(0, identity.rfind(' '))];
+    of_node = std::max(of_node, process->state.lost_batches());
     if (process->alive() && process->state.missing_events()) silent = true;
     ranks.insert(process->row.rank);
   }
   if (ranks.empty()) return "";
+  int64_t batches = 0;
+  for (const auto& [node, count] : of_nodes) batches += count;
   return absl::StrCat(
       batches, batches == 1 ? " batch" : " batches", " of reports of ",
-      ranks::RanksInWords({ranks.begin(), ranks.end()}),
-      " never came to this hub: iterations of that time have no lengths, times or counters here",
-      silent ? "; a process that ended then counts as running until `seqpoint control JOB end`"
+      ranks::RanksInWords({ranks.begin(), ranks.end()}), " never came to this hub: ",
+      has_rule ? "iterations of that time have no lengths, times or counters here"
+               : "where iterations begin was in one of them, and none is counted here since then; "
+                 "the daemons of the nodes have them",
+      silent ? "; a process that ended then counts as running: 10 minutes after its last report "
+               "`seqpoint control JOB end` ends it"
              : "");
 }
 

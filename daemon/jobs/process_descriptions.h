@@ -16,7 +16,8 @@ namespace seqpoint::jobs {
 // Which process had more iterations than are counted; empty: none.
 std::string UncountedInWords(const ProcessTable& processes, const RankTable& ranks);
 // Which processes lost reports on their way to this hub; empty: none.
-std::string LostBatchesInWords(const ProcessTable& processes);
+// Without a rule nothing that came after it is counted.
+std::string LostBatchesInWords(const ProcessTable& processes, bool has_rule);
 // Which may have had fewer; empty: none.
 std::string OvercountedInWords(const ProcessTable& processes);
 // The ranks whose iterations cannot be set beside those of other ranks, and why; empty: there is

@@ -54,6 +54,25 @@ TEST(OrdinaryTimesTest, CountsAreAllIterationsAndMeansThoseOfOrdinaryOnes) {
   EXPECT_NEAR(count, 4'001, 1e-6);
 }
 
+TEST(SeqPointsTest, IterationsOfUnknownLengthAreSharedOutOverTheOthers) {
+  OnlineEngine engine;
+  const PlanOptions options{.budget = 40, .sets = {1}};
+  for (uint64_t i = 0; i < 300; ++i) {
+    IterationSample sample{.iteration = i};
+    if (i % 3 != 0) {  // records of the others were lost
+      sample.key.first = 10 + static_cast<int64_t>(i % 20);
+      sample.time_ns = 1000 * sample.key.first;
+    }
+    engine.AddIteration(sample);
+  }
+  double iterations = 0;
+  for (const SeqPointInfo& point : engine.SeqPoints(options)) {
+    EXPECT_NE(point.key, Key{});
+    iterations += point.weight;
+  }
+  EXPECT_NEAR(iterations, 300, 1e-6);
+}
+
 TEST(DegenerateTest, NothingYet) {
   OnlineEngine engine;
   const Projection p = engine.ProjectTime(0.95);

@@ -171,7 +171,9 @@ void WeighSamples(EngineState& state, const FittedModel& fitted) {
   if (lengths_known) {
     for (const KeyCount& k : horizon.histogram) add(k.key, k.count);
   } else {
-    for (const auto& [key, record] : state.log.keys.Sorted()) add(key, record.iterations);
+    for (const auto& [key, record] : state.log.keys.Sorted()) {
+      if (!state.log.keys.LengthUnknown(key)) add(key, record.iterations);
+    }
   }
   const double total = std::accumulate(weights.begin(), weights.end(), 0.0);
   if (!(total > 0)) return;
@@ -254,7 +256,9 @@ void RefreshPlan(EngineState& state, const PlanOptions& options,
   size_t met = 0;
   absl::flat_hash_set<int64_t> occurred[2];  // values of keys that are sums
   for (const auto& [key, record] : state.log.keys.records()) {
-    if (record.iterations > 0) members[met++] = {key, static_cast<double>(record.iterations)};
+    // Those whose length is not known are shared out over the others.
+    if (record.iterations == 0 || state.log.keys.LengthUnknown(key)) continue;
+    members[met++] = {key, static_cast<double>(record.iterations)};
   }
   members.resize(met);
   for (const auto& [key, record] : state.log.keys.records()) {

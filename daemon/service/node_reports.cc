@@ -34,6 +34,8 @@ constexpr int kMaxRank = 1'000'000;
 constexpr int64_t kPollNs = 100'000'000;
 // A node that lost its connection is back before.
 constexpr int64_t kAbsentNs = 10'000'000'000;
+// One that trains reports more often: an evaluation or a checkpoint is over before.
+constexpr int64_t kSilentNs = 10ll * 60 * 1'000'000'000;
 // A node that is away so long does not come back: a night and the morning after it.
 constexpr int64_t kLostNs = 24ll * 3600 * 1'000'000'000;
 
@@ -255,7 +257,7 @@ void NodeReports::Recover() {
       if (!process->alive() || !process->state.reported()) continue;
       const auto key = ParseIdentity(process->row.identity);
       if (!key) continue;
-      processes_[*key] = {job, process_id};
+      processes_[*key] = {job, process_id, clock_.MonotonicNs()};
       ++live_[key->first];
       registry_.Connect(id);
     }
@@ -338,7 +340,8 @@ void NodeReports::EndAbsent(int64_t job_id) {
     if (process.job->row().job_id != job_id) return "";
     if (IsAbsent(key.first, kAbsentNs)) return "is away";
     const jobs::ProcessState& state = process.job->processes().at(process.process_id).state;
-    return state.lost_batches() > 0 && state.missing_events() ? "lost its reports" : "";
+    const bool silent = clock_.MonotonicNs() - process.heard_ns >= kSilentNs;
+    return silent && state.lost_batches() > 0 && state.missing_events() ? "lost its reports" : "";
   });
 }
 
@@ -352,7 +355,8 @@ void NodeReports::EndWhere(
 
 NodeReports::Processes::iterator NodeReports::EndUnreported(Processes::iterator process,
                                                             const std::string& why) {
-  const auto [job, process_id] = process->second;
+  const SharedJob job = process->second.job;
+  const int64_t process_id = process->second.process_id;
   const ProcessRow& row = job->processes().at(process_id).row;
   spdlog::warn("rank {} of {} is over for this hub: its node {} {}", row.rank, Title(job->row()),
                row.host, why);
@@ -468,6 +472,7 @@ absl::Status NodeReports::Apply(const std::string& node_id, const v1::Batch& bat
                                      " was reported, or it was ended while the node was away")));
       continue;
     }
+    process->second.heard_ns = clock_.MonotonicNs();
     const SharedJob job = process->second.job;
     const int64_t process_id = process->second.process_id;
     const absl::Status status = job->OnReport(process_id, report.what);
@@ -507,24 +512,20 @@ absl::Status NodeReports::CountNewJob(const std::string& node_id) {
 absl::Status NodeReports::CheckNotSentAgain(const std::string& node_id,
                                             const v1::ReportedProcess& report,
                                             const jobs::Job& job) {
-  std::string former_id;
-  {
-    absl::MutexLock lock(&mutex_);
-    if (const auto node = nodes_.find(node_id); node != nodes_.end()) {
-      former_id = node->second.former_id;
-    }
-  }
-  if (former_id.empty()) return absl::OkStatus();
-  for (const auto& [process_id, process] : job.processes()) {
+  for (const jobs::Process* process : job.processes().OfRank(report.rank())) {
     if (process->row.ring_id != report.ring_id()) continue;
-    if (const auto key = ParseIdentity(process->row.identity); !key || key->first != former_id) {
-      continue;
+    // A daemon that was started since it took another id does not name the former one.
+    if (const auto key = ParseIdentity(process->row.identity); key && key->first != node_id) {
+      absl::MutexLock lock(&mutex_);
+      if (const auto node = nodes_.find(node_id); node != nodes_.end()) {
+        node->second.former_id = key->first;
+      }
     }
     return absl::AlreadyExistsError(
         absl::StrCat("process ", report.pid(), " of ", report.host(), ", rank ", report.rank(),
                      " of ", Title(job.row()),
-                     ", was reported under the id that the node had before; what it reports from "
-                     "now on is not taken"));
+                     ", was reported before, by this node or under the id that it had then; what "
+                     "it reports from now on is not taken"));
   }
   return absl::OkStatus();
 }
@@ -535,8 +536,8 @@ absl::Status NodeReports::Start(const ProcessKey& key, const v1::ReportedProcess
         absl::StrCat("process ", report.pid(), " of ", report.host(), " cannot be: ", what));
   };
   if (const auto before = processes_.find(key); before != processes_.end()) {
-    const auto& [job, process_id] = before->second;
-    if (job->processes().at(process_id).row.ring_id == report.ring_id()) {
+    const jobs::ProcessTable& all = before->second.job->processes();
+    if (all.at(before->second.process_id).row.ring_id == report.ring_id()) {
       return contradicts("it has started before");
     }
     EndUnreported(before, "gave its number to another process");
@@ -578,7 +579,7 @@ absl::Status NodeReports::Start(const ProcessKey& key, const v1::ReportedProcess
                  .identity = IdentityOf(key.first, key.second)};
   row.incarnation = job->processes().NextIncarnation(row.rank);
   job->AddReportedProcess(row);
-  processes_[key] = {job, row.process_id};
+  processes_[key] = {job, row.process_id, clock_.MonotonicNs()};
   ++live_[key.first];
   registry_.Connect(row.job_id);
   spdlog::info("rank {} of job {}@{} started on {}", row.rank, report.job(), report.run_id(),

@@ -101,8 +101,8 @@ class NodeReports {
   // after one of these is skipped. Ends processes of nodes that are away for a day, those of nodes
   // that are away where the rank goes on elsewhere, and those of nodes that took another id.
   void EndLost() ABSL_EXCLUSIVE_LOCKS_REQUIRED(registry_.mutex()) ABSL_LOCKS_EXCLUDED(mutex_);
-  // Ends the job's processes of nodes that are away, and those that were not heard of since batches
-  // of their node were lost.
+  // Ends the job's processes of nodes that are away, and those that were not heard of for 10
+  // minutes after batches of their node were lost.
   void EndAbsent(int64_t job_id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(registry_.mutex())
       ABSL_LOCKS_EXCLUDED(mutex_);
   // The nodes of a job's live processes that are away, for people; empty: none.
@@ -131,6 +131,7 @@ class NodeReports {
   struct ReportedProcess {
     SharedJob job;
     int64_t process_id = 0;
+    int64_t heard_ns = 0;  // of the monotonic clock: its last report
   };
 
   struct WaitingBatch {
@@ -169,7 +170,7 @@ class NodeReports {
   // Nobody reports its end any more; `why` is said of its node. What comes after it.
   Processes::iterator EndUnreported(Processes::iterator process, const std::string& why)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(registry_.mutex());
-  // AlreadyExists: the job has the process from the node under its former id.
+  // AlreadyExists: the job has the process, from this node or from it under its former id.
   absl::Status CheckNotSentAgain(const std::string& node_id, const v1::ReportedProcess& report,
                                  const jobs::Job& job)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(registry_.mutex()) ABSL_LOCKS_EXCLUDED(mutex_);

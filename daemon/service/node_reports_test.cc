@@ -302,7 +302,7 @@ TEST_F(NodeReportsTest, AJobSaysThatReportsOfItsNodeWereLost) {
     return job(name).error();
   };
   EXPECT_THAT(says("a", "never came"), HasSubstr("3 batches of reports of rank 0 never came"));
-  EXPECT_THAT(job("a").error(), HasSubstr("counts as running until"));
+  EXPECT_THAT(job("a").error(), HasSubstr("counts as running"));
   reports.clear();
   for (int64_t i = kAfter - kBefore; i < kAfter; ++i) reports.push_back(IterationOf(0, i));
   ASSERT_TRUE(hub->nodes()->Offer(id, BatchOf(5, reports)).ok());
@@ -310,14 +310,17 @@ TEST_F(NodeReportsTest, AJobSaysThatReportsOfItsNodeWereLost) {
   EXPECT_EQ(job("a").iterations(), kAfter);
   EXPECT_EQ(job("a").losses().untimed_iterations(), kAfter - 2 * kBefore);
   EXPECT_EQ(job("a").losses().uncounted_processes(), 0);
-  EXPECT_THAT(job("a").error(), Not(HasSubstr("counts as running until")));
+  EXPECT_THAT(job("a").error(), Not(HasSubstr("counts as running")));
 
-  // Nothing came of the other one.
+  // Nothing came of the other one: it ended meanwhile, or its iterations are long.
   v1::ControlRequest end;
   end.set_action(v1::ControlRequest::ACTION_END_WAITING);
   end.set_job("a");
   EXPECT_FALSE(hub->backend().Control(end).ok()) << "it was heard of since";
   end.set_job("b");
+  clock_.Advance(absl::Minutes(5));
+  EXPECT_FALSE(hub->backend().Control(end).ok());
+  clock_.Advance(absl::Minutes(6));
   EXPECT_TRUE(hub->backend().Control(end).ok());
   EXPECT_EQ(job("b").state(), v1::JOB_STATE_LOST);
   EXPECT_EQ(job("b").losses().uncounted_processes(), 1);
@@ -326,6 +329,56 @@ TEST_F(NodeReportsTest, AJobSaysThatReportsOfItsNodeWereLost) {
   hub.reset();
   hub = Start();
   EXPECT_THAT(job("b").error(), HasSubstr("3 batches of reports of rank 0 never came"));
+}
+
+TEST_F(NodeReportsTest, LostBatchesOfTwoNodesAddUpAndALostRuleIsSaid) {
+  const std::string id(16, 'n'), other_id(16, 'o');
+  Node node, other;
+  auto hub = Start();
+  ASSERT_TRUE(hub->nodes()->Connect(node.Hello(), &node).ok());
+  ASSERT_TRUE(hub->nodes()->Connect(node.Hello(1, 0, 'o'), &other).ok());
+  ASSERT_TRUE(hub->nodes()->Offer(id, BatchOf(1, {StartOf(0, "a"), StartOf(1, "a")})).ok());
+  ASSERT_TRUE(hub->nodes()->Offer(other_id, BatchOf(1, {StartOf(2, "a")})).ok());
+  ASSERT_TRUE(node.AwaitStored(1) && other.AwaitStored(1));
+  hub->nodes()->Disconnect(id, &node);
+  hub->nodes()->Disconnect(other_id, &other);
+  ASSERT_TRUE(hub->nodes()->Connect(node.Hello(5, 4), &node).ok());
+  ASSERT_TRUE(hub->nodes()->Connect(node.Hello(4, 3, 'o'), &other).ok());
+  ASSERT_TRUE(hub->nodes()->Offer(id, BatchOf(5, {IterationOf(0, 7)})).ok());
+  ASSERT_TRUE(hub->nodes()->Offer(other_id, BatchOf(4, {IterationOf(2, 7)})).ok());
+  ASSERT_TRUE(node.AwaitStored(5) && other.AwaitStored(4));
+  EXPECT_THAT(OnlyJob(*hub).error(), HasSubstr("5 batches of reports of ranks 0, 1, 2 never came"));
+  EXPECT_THAT(OnlyJob(*hub).error(), HasSubstr("none is counted here since then"));
+  hub->nodes()->Disconnect(id, &node);
+  hub->nodes()->Disconnect(other_id, &other);
+}
+
+// Its daemon was started between taking the id and telling it.
+TEST_F(NodeReportsTest, AProcessThatComesUnderANewNodeIdIsNotCountedTwice) {
+  options_.ingest.prune_interval = absl::Milliseconds(20);
+  const std::string id(16, 'n'), new_id(16, 'm');
+  Node node;
+  auto hub = Start();
+  ASSERT_TRUE(hub->nodes()->Connect(node.Hello(), &node).ok());
+  ASSERT_TRUE(
+      hub->nodes()->Offer(id, BatchOf(1, {StartOf(0, "a"), StartOf(1, "a"), EndOf(0)})).ok());
+  ASSERT_TRUE(node.AwaitStored(1));
+  hub->nodes()->Disconnect(id, &node);
+  ASSERT_TRUE(hub->nodes()->Connect(node.Hello(1, 1, 'm'), &node).ok());
+  ASSERT_TRUE(hub->nodes()->Offer(new_id, BatchOf(1, {StartOf(0, "a"), StartOf(1, "a")})).ok());
+  ASSERT_TRUE(hub->nodes()->Offer(new_id, BatchOf(2, {StartOf(2, "b")})).ok());
+  ASSERT_TRUE(node.AwaitStored(2));
+  v1::GetJobRequest request;
+  request.set_job("a");
+  const auto job = [&] { return hub->backend().GetJob(request)->job(); };
+  EXPECT_EQ(job().processes_size(), 2);
+  EXPECT_EQ(job().live_processes(), 1);
+  clock_.Advance(absl::Minutes(1));
+  for (int i = 0; i < 1000 && job().live_processes() > 0; ++i) {
+    absl::SleepFor(absl::Milliseconds(10));
+  }
+  EXPECT_EQ(job().live_processes(), 0) << "nobody reports its end";
+  hub->nodes()->Disconnect(new_id, &node);
 }
 
 TEST_F(NodeReportsTest, WhatCannotBeIsSkippedAndTheRestIsTaken) {
@@ -476,7 +529,7 @@ TEST_F(NodeReportsTest, ARankThatGoesOnElsewhereIsOverOnTheNodeThatIsAway) {
   ASSERT_TRUE(node.AwaitStored(1));
   hub->nodes()->Disconnect(id, &node);
   clock_.Advance(absl::Minutes(1));
-  ASSERT_TRUE(hub->nodes()->Offer(other_id, BatchOf(1, {StartOf(0, "a")})).ok());
+  ASSERT_TRUE(hub->nodes()->Offer(other_id, BatchOf(1, {StartOf(0, "a", "new")})).ok());
   ASSERT_TRUE(other.AwaitStored(1));
   EXPECT_TRUE(AwaitLive(*hub, 2)) << "rank 1 may come back with its node";
   clock_.SetForward(absl::Hours(49));
