@@ -42,8 +42,9 @@ std::string Job::WhyUntimed() const {
 std::string Job::Error() const {
   // With these, every figure is another.
   std::vector<std::string> missing;
-  for (std::string message : {UncountedInWords(processes_, ranks_), OvercountedInWords(processes_),
-                              LostBatchesInWords(processes_, rule_.has_value()), facts_.store_damage()}) {
+  for (std::string message :
+       {UncountedInWords(processes_, ranks_), OvercountedInWords(processes_),
+        LostBatchesInWords(processes_, rule_.has_value()), facts_.store_damage()}) {
     if (!message.empty()) missing.push_back(std::move(message));
   }
   if (!missing.empty()) return absl::StrJoin(missing, "; ");
