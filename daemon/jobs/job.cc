@@ -102,7 +102,8 @@ void Job::AddSteps() {
 }
 
 void Job::AddStepsOf(const std::set<int32_t>& ranks) {
-  const bool all_heard = processes_.all_read() && !(awaits_ranks_ && AnyUnheard());
+  const bool may_come = processes_.any_reported() && delayed_ns_ < kPatienceForRanksNs;
+  const bool all_heard = processes_.all_read() && !(awaits_ranks_ && AnyUnheard()) && !may_come;
   for (IterationRow& row : engines_.AddSteps(ranks, all_heard, rule())) {
     row.job_id = row_.job_id;
     rows_.iterations.push_back(std::move(row));
@@ -384,6 +385,7 @@ void Job::Advance() {
 
 void Job::CheckRules(int64_t monotonic_ns) {
   CheckAwaitedRanks(monotonic_ns);
+  CheckDelayedStep(monotonic_ns);
   CheckRanks(monotonic_ns);
   const auto judged = [](const Process& process) {
     return process.alive() && process.monitor && process.state.stands_down_for().empty();

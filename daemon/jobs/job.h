@@ -244,10 +244,15 @@ class Job final : private JobEvents {
   void SetSummary(const Summary& summary) { snapshots_.Set(summary); }
 
  private:
+  // A node looks for its hub each minute at least; connecting and the first batches take their
+  // time.
+  static constexpr int64_t kPatienceForRanksNs = 90'000'000'000;
+
   // An iteration of a rank is over.
   void AddToCollectives(Process& process, const FinishedIteration& iteration,
                         const NumberedIteration& numbered);
   void AddJoinedIterations();
+  std::set<int32_t> AwaitedRanks() const;  // whose collectives may still come, as CheckDelayedStep
   void ReportStart(const Process& process);
   void ReportRule(const Process& process, bool marks);
   void ReportIteration(const Process& process, const FinishedIteration& iteration);
@@ -303,6 +308,9 @@ class Job final : private JobEvents {
   void SplitRanks();
   void AddSteps();
   void AddStepsOf(const std::set<int32_t>& ranks);  // those that steps wait for
+  // Nodes that lost their hub send what they kept one after the other. A rank of a hub's job is
+  // left behind when the steps have waited for it for 90 s.
+  void CheckDelayedStep(int64_t monotonic_ns);
   // A hub hears of ranks on other nodes up to a minute later, when others may have trained for
   // long, or be over. A step is as long as its slowest rank: steps wait for them.
   void AwaitRanks();
@@ -356,6 +364,9 @@ class Job final : private JobEvents {
   int64_t waiting_since_ns_ = 0;
   bool awaits_ranks_ = false;
   int64_t awaits_ranks_since_ns_ = 0;  // of the monotonic clock; 0: not looked at yet
+  int64_t delayed_step_ = -1;          // that waits for a rank far behind; -1: none
+  int64_t delayed_ns_ = 0;             // for so long
+  int64_t delay_checked_ns_ = 0;       // on the monotonic clock
   JobOptions options_;
   JobEngines engines_;
   ProcessTable processes_;

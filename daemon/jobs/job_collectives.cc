@@ -68,10 +68,24 @@ void Job::AddToCollectives(Process& process, const FinishedIteration& iteration,
        .collectives = {}});
 }
 
+std::set<int32_t> Job::AwaitedRanks() const {
+  std::set<int32_t> ranks;
+  if (!engines_.split() || !processes_.any_reported()) return ranks;
+  for (const int32_t rank : processes_.LiveRanks()) {
+    const Process& process = *processes_.OfRank(rank).back();
+    if (!engines_.builder().IsLeftBehind(rank) && process.alive() && !process.state.unmatched() &&
+        process.collectives.has_communicators() && !process.state.concurrent()) {
+      ranks.insert(rank);
+    }
+  }
+  return ranks;
+}
+
 void Job::AddJoinedIterations() {
   const uint32_t period = observation_.period();
   const int64_t changes = observation_.changes();
   std::set<int32_t> ranks;
+  observation_.SetAwaited(AwaitedRanks());
   for (auto& [id, process] : processes_) {
     for (ranks::RankIteration& iteration : process->collectives.TakeJoined(!process->alive())) {
       if (process->state.unmatched()) continue;
@@ -84,7 +98,7 @@ void Job::AddJoinedIterations() {
   // The ranks of a run that has just ended are not gone from it.
   for (const auto& [rank, process] : processes_.LastOfRanks()) {
     const bool takes_part = !process->learning && !process->state.concurrent() &&
-                            !process->state.unmatched() && process->collectives.operations() > 0;
+                            !process->state.unmatched() && process->collectives.any_calls();
     if (takes_part) ranks.insert(rank);
   }
   observation_.SetRanks(std::move(ranks));

@@ -31,9 +31,9 @@ constexpr uint64_t kLargestNumber = uint64_t{1} << 50;
 // Records in one report have at most so many bytes, as a hub reads batches of at most 4 MiB. A hub
 // that lacks them asks.
 constexpr size_t kMostWorkBytes = 1 << 20;
-// A node looks for its hub each minute at least; connecting and the first batches take their time.
-constexpr int64_t kPatienceForRanksNs = 90'000'000'000;
 constexpr size_t kMostAwaiting = 1 << 20;  // iterations of ranks in open steps; 100 MB or so
+// Checks are closer together than this, but for a hub that was stopped, when nothing could come.
+constexpr int64_t kMostBetweenChecksNs = 2'000'000'000;
 
 // Times from another machine. What is beyond 2^61 ns is no time of CLOCK_REALTIME, and what lasts
 // longer than 2^50 ns (13 days) no iteration.
@@ -257,6 +257,23 @@ void Job::CheckAwaitedRanks(int64_t monotonic_ns) {
                   monotonic_ns - awaits_ranks_since_ns_ < kPatienceForRanksNs;
   if (awaits_ranks_) return;
   AddSteps();
+  changes_.Mark(Change::kDescription);
+}
+
+void Job::CheckDelayedStep(int64_t monotonic_ns) {
+  if (!engines_.split() || !processes_.any_reported()) return;
+  const int64_t passed_ns = monotonic_ns - std::exchange(delay_checked_ns_, monotonic_ns);
+  const int64_t step = engines_.builder().DelayedStep(processes_.LiveRanks());
+  if (step < 0 || std::exchange(delayed_step_, step) != step) {
+    delayed_ns_ = 0;
+    return;
+  }
+  delayed_ns_ += std::min(passed_ns, kMostBetweenChecksNs);
+  const size_t waiting = engines_.builder().open_steps() * ranks_.next_numbers().size();
+  if (waiting >= kMostAwaiting) delayed_ns_ = kPatienceForRanksNs;
+  if (delayed_ns_ < kPatienceForRanksNs) return;
+  AddSteps();
+  delayed_ns_ = 0;
   changes_.Mark(Change::kDescription);
 }
 

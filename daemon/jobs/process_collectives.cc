@@ -121,6 +121,12 @@ void ProcessCollectives::AddMark(const abi::ArrivalsRecord& record,
   }
 }
 
+bool ProcessCollectives::any_calls() const {
+  return operations_ > 0 || std::any_of(calls_.begin(), calls_.end(), [](const auto& entry) {
+           return !entry.second.calls.empty();
+         });
+}
+
 std::optional<std::pair<uint64_t, uint64_t>> ProcessCollectives::SameIteration(
     const ProcessCollectives& other) const {
   for (auto mark = mark_order_.rbegin(); mark != mark_order_.rend(); ++mark) {

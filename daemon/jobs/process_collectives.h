@@ -70,6 +70,7 @@ class ProcessCollectives {
   // How far the host's calls are.
   const std::map<uint64_t, ranks::RankCalls::Communicator>& calls() const { return calls_; }
   int64_t operations() const { return operations_; }
+  bool any_calls() const;  // also before the daemon was started
   // An iteration of this process, and the same one of `other`, by the library's numbers of each:
   // the ranks of a communicator number its collectives alike. Nothing: none of the last kMarks of
   // both is the same. At most kMarks lookups.

@@ -43,7 +43,8 @@ std::set<int32_t> ProcessTable::LiveRanks() const {
 
 bool ProcessTable::all_read() const {
   return std::all_of(begin(), end(), [](const auto& entry) {
-    return !entry.second->alive() || entry.second->traces.readings() > 0;
+    const Process& process = *entry.second;
+    return !process.alive() || process.state.reported() || process.traces.readings() > 0;
   });
 }
 

@@ -56,7 +56,7 @@ class ProcessTable {
   size_t rank_count() const { return ranks_.size(); }
   // Ranks of which a live process is counted.
   std::set<int32_t> LiveRanks() const;
-  // Each live process' ring was read since the daemon started.
+  // Each live process' ring was read since the daemon started. Reported ones have none.
   bool all_read() const;
   int32_t NextIncarnation(int32_t rank) const;
   // The last process of each rank: of those for which `counts` holds, where there are any.

@@ -33,6 +33,8 @@ class RankObservation {
   // Ranks whose reports an iteration waits for.
   void SetRanks(std::set<int32_t> ranks);
   const std::set<int32_t>& ranks() const { return ranks_; }
+  // ... however far behind they are.
+  void SetAwaited(std::set<int32_t> ranks) { monitor_.SetAwaited(std::move(ranks)); }
   void Add(ranks::RankIteration iteration);
   // In which iterations the times of collectives are wanted: every so many; 0: in none, because
   // there is one rank.

@@ -58,17 +58,25 @@ void StepBuilder::Add(int32_t rank, const Step& iteration) {
   Join(iteration, *open.mutable_step());
 }
 
+bool StepBuilder::IsFarBehind(const OpenStep& open, const std::set<int32_t>& live_ranks) const {
+  const auto number = static_cast<int64_t>(open.step().number());
+  const auto& boundaries_ns = open.boundaries_ns();
+  return std::any_of(boundaries_ns.begin(), boundaries_ns.end(), [&](const auto& entry) {
+    const RankProgress& first = state_.ranks().at(entry.first);
+    return live_ranks.contains(entry.first) && first.next() - number > kPatienceSteps &&
+           first.boundary_ns() - entry.second > kPatienceNs;
+  });
+}
+
+int64_t StepBuilder::DelayedStep(const std::set<int32_t>& live_ranks) const {
+  if (open_.empty() || !IsFarBehind(open_.begin()->second, live_ranks)) return -1;
+  return open_.begin()->first;
+}
+
 bool StepBuilder::Finished(OpenStep& open, const std::set<int32_t>& live_ranks, bool all_heard) {
   const auto number = static_cast<int64_t>(open.step().number());
   const auto& boundaries_ns = open.boundaries_ns();
-  const bool patient =
-      open_.size() < kMaxOpen &&
-      (!all_heard ||
-       std::none_of(boundaries_ns.begin(), boundaries_ns.end(), [&](const auto& entry) {
-         const RankProgress& first = state_.ranks().at(entry.first);
-         return live_ranks.contains(entry.first) && first.next() - number > kPatienceSteps &&
-                first.boundary_ns() - entry.second > kPatienceNs;
-       }));
+  const bool patient = open_.size() < kMaxOpen && (!all_heard || !IsFarBehind(open, live_ranks));
   for (const int32_t rank : live_ranks) {
     if (boundaries_ns.contains(rank)) continue;
     const auto it = state_.ranks().find(rank);

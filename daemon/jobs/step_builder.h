@@ -43,11 +43,15 @@ class StepBuilder {
 
   // The steps that were finished since the last call, in order; without a live rank all are
   // finished. Numbers that no rank reported are steps without lengths and time: they happened all
-  // the same. `all_heard`: every live rank was read since the daemon was started; until then no
-  // rank is left behind.
+  // the same. `all_heard`: what live ranks did not report does not come late; until then no rank is
+  // left behind.
   std::vector<Step> TakeSteps(const std::set<int32_t>& live_ranks, bool all_heard = true);
+  // The step that TakeSteps() would finish next, and leave a rank behind, if all were heard; -1:
+  // none.
+  int64_t DelayedStep(const std::set<int32_t>& live_ranks) const;
 
   int64_t late() const { return state_.late(); }
+  bool IsLeftBehind(int32_t rank) const { return state_.left_behind().contains(rank); }
   size_t open_steps() const { return open_.size(); }
   bool IsLate(int64_t number) const { return number < state_.next(); }
   // All ranks had the same length in every step, and it changed again and again: they may work on
@@ -68,6 +72,7 @@ class StepBuilder {
   static constexpr int64_t kManyChanges = 32;
 
  private:
+  bool IsFarBehind(const OpenStep& open, const std::set<int32_t>& live_ranks) const;
   bool Finished(OpenStep& open, const std::set<int32_t>& live_ranks, bool all_heard);
   void Compare(const OpenStep& open);
 

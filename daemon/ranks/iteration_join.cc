@@ -6,8 +6,13 @@
 namespace seqpoint::ranks {
 
 void IterationJoin::SetRanks(std::set<int32_t> ranks) {
-  ranks_ = std::move(ranks);
-  heard_number_ = -1;
+  ranks_ = {.ranks = std::move(ranks)};
+  CloseFinished();
+}
+
+void IterationJoin::SetAwaited(std::set<int32_t> ranks) {
+  if (ranks == awaited_.ranks) return;
+  awaited_ = {.ranks = std::move(ranks)};
   CloseFinished();
 }
 
@@ -45,22 +50,26 @@ void IterationJoin::Keep(RankIteration iteration) {
   reports.insert(at, std::move(iteration));
 }
 
-bool IterationJoin::AllReported(int64_t number) {
-  auto awaited = number > heard_number_ ? ranks_.begin() : ranks_.lower_bound(heard_below_);
-  for (; awaited != ranks_.end(); ++awaited) {
+bool IterationJoin::AllReported(int64_t number, Awaited& of) const {
+  auto awaited = number > of.number ? of.ranks.begin() : of.ranks.lower_bound(of.below);
+  for (; awaited != of.ranks.end(); ++awaited) {
     const auto at = reported_.find(*awaited);
     if (at == reported_.end() || at->second < number) break;
   }
-  if (awaited == ranks_.end()) return true;
-  heard_number_ = number;
-  heard_below_ = *awaited;
+  if (awaited == of.ranks.end()) return true;
+  of.number = number;
+  of.below = *awaited;
   return false;
 }
 
 bool IterationJoin::Finished(int64_t number) {
-  if (number + kPatience <= newest_ || open_.size() > kMostOpen || collectives_ > kMostCollectives)
+  const size_t most = awaited_.ranks.empty() ? kMostOpen : kMostAwaiting;
+  if (open_.size() > most || open_.size() * reported_.size() > kMostReports ||
+      collectives_ > kMostCollectives) {
     return true;
-  return !ranks_.empty() && AllReported(number);
+  }
+  if (!AllReported(number, awaited_)) return false;
+  return number + kPatience <= newest_ || (!ranks_.ranks.empty() && AllReported(number, ranks_));
 }
 
 void IterationJoin::CloseFinished() {
@@ -69,7 +78,7 @@ void IterationJoin::CloseFinished() {
     for (const RankIteration& report : reports) agreement_.Add(report);
     JoinedIteration joined = MatchCollectives(reports, sizes_, agreement_);
     joined.number = number;
-    joined.complete = std::ranges::includes(joined.ranks, ranks_, {}, &RankPart::rank);
+    joined.complete = std::ranges::includes(joined.ranks, ranks_.ranks, {}, &RankPart::rank);
     losses_.incomplete += !joined.complete;
     for (const RankPart& part : joined.ranks) {
       losses_.unmatched += part.unmatched;

@@ -44,6 +44,22 @@ TEST(IterationJoin, WaitsForEachRank) {
   EXPECT_EQ(joined[0].ranks.size(), 2U);
 }
 
+TEST(IterationJoin, AnAwaitedRankMayBeFarBehind) {
+  constexpr int64_t kIterations = 10 * IterationJoin::kPatience;
+  IterationJoin join;
+  join.SetRanks({0, 1});
+  join.SetAwaited({0, 1});
+  for (int64_t i = 0; i < kIterations; ++i) join.Add(Report(i, 0));
+  EXPECT_TRUE(join.Take().empty());
+  for (int64_t i = 0; i < kIterations / 2; ++i) join.Add(Report(i, 1));
+  EXPECT_EQ(join.Take().size(), kIterations / 2);
+  EXPECT_EQ(join.losses().incomplete, 0);
+  // It does not come any more.
+  join.SetAwaited({0});
+  EXPECT_EQ(join.Take().size(), kIterations / 2 - IterationJoin::kPatience);
+  EXPECT_EQ(join.losses().incomplete, kIterations / 2 - IterationJoin::kPatience);
+}
+
 TEST(IterationJoin, ReportsMayComeInAnyOrderOfRanks) {
   for (const std::vector<int32_t>& order :
        std::vector<std::vector<int32_t>>{{0, 1, 2, 3}, {3, 2, 1, 0}, {2, 0, 3, 1}, {1, 3, 0, 2}}) {

@@ -364,6 +364,7 @@ RankMonitor& RankMonitor::operator=(RankMonitor&&) noexcept = default;
 
 void RankMonitor::SetRanks(std::set<int32_t> ranks) { impl_->SetRanks(std::move(ranks)); }
 
+void RankMonitor::SetAwaited(std::set<int32_t> ranks) { impl_->join.SetAwaited(std::move(ranks)); }
 void RankMonitor::SetSize(uint64_t communicator, int32_t ranks) {
   impl_->join.SetSize(communicator, ranks);
 }

@@ -50,6 +50,7 @@ class RankMonitor {
 
   // As IterationJoin. The episode of a rank that is gone is over.
   void SetRanks(std::set<int32_t> ranks);
+  void SetAwaited(std::set<int32_t> ranks);
   void SetSize(uint64_t communicator, int32_t ranks);
   // A Collective::kind has so many elements. `function` is a number for the operation with the type
   // of its elements: what is learned is saved under it, the sizes are not.

@@ -1,4 +1,5 @@
 // A hub reads the batches of its nodes.
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <iostream>
@@ -267,6 +268,128 @@ TEST_F(NodeReportsTest, ABatchIsTakenOnceHoweverOftenItComes) {
   EXPECT_EQ(hub->backend().ListJobs({})->jobs(0).state(), v1::JOB_STATE_ENDED);
   EXPECT_EQ(hub->backend().ListJobs({})->jobs(0).process_count(), 2);
   hub->nodes()->Disconnect(id, &node);
+}
+
+// Two nodes with a rank each. A step takes 40 ms; 1,000 of them are more than those of 10 s.
+class BacklogTest : public NodeReportsTest {
+ protected:
+  static constexpr int64_t kBefore = 100, kFirst = 110, kAll = 1'100;
+  static constexpr int64_t kStepNs = 40'000'000;
+
+  static std::vector<jobs::Report> Iterations(int64_t rank, int64_t begin, int64_t end) {
+    std::vector<jobs::Report> reports;
+    for (int64_t i = begin; i < end; ++i) {
+      jobs::Report& report = reports.emplace_back(IterationOf(rank, i));
+      auto& iteration = std::get<jobs::FinishedIteration>(report.what);
+      iteration.set_start_ns(1'700'000'000'000'000'000 + i * kStepNs);
+      iteration.set_boundary_ns(iteration.start_ns());
+      iteration.set_duration_ns(kStepNs);
+    }
+    return reports;
+  }
+  static v1::NodeHello HelloOf(int64_t rank, int64_t first, int64_t last) {
+    return Node::Hello(first, last, rank == 0 ? 'n' : 'o');
+  }
+  // The node's batch is in the store.
+  bool Send(Daemon& hub, int64_t rank, int64_t sequence, const std::vector<jobs::Report>& reports) {
+    const std::string id = HelloOf(rank, 1, 0).node_id();
+    return hub.nodes()->Offer(id, BatchOf(sequence, reports)).ok() &&
+           nodes_[rank].AwaitStored(sequence);
+  }
+  // Both nodes have reported kBefore iterations when the hub goes.
+  void TrainUntilTheHubGoes() {
+    auto hub = Start();
+    for (const int64_t rank : {0, 1}) {
+      ASSERT_TRUE(hub->nodes()->Connect(HelloOf(rank, 1, 0), &nodes_[rank]).ok());
+      ASSERT_TRUE(Send(*hub, rank, 1, {StartOf(rank, "a"), RuleOf(rank)}));
+    }
+    for (const int64_t rank : {0, 1}) {
+      ASSERT_TRUE(Send(*hub, rank, 2, Iterations(rank, 0, kBefore)));
+    }
+    Disconnect(*hub);
+  }
+  // The node is back with the first batch of what it kept.
+  bool Return(Daemon& hub, int64_t rank) {
+    return hub.nodes()->Connect(HelloOf(rank, 3, 4), &nodes_[rank]).ok() &&
+           Send(hub, rank, 3, Iterations(rank, kBefore, kFirst));
+  }
+  bool SendRest(Daemon& hub, int64_t rank) {
+    return Send(hub, rank, 4, Iterations(rank, kFirst, kAll));
+  }
+  void Disconnect(Daemon& hub) {
+    for (const int64_t rank : {0, 1}) {
+      hub.nodes()->Disconnect(HelloOf(rank, 1, 0).node_id(), &nodes_[rank]);
+    }
+  }
+  // The hub's turns of so many seconds of its clock.
+  void Pass(int64_t seconds) {
+    for (int64_t i = 0; i < seconds; ++i) {
+      clock_.Advance(absl::Seconds(1));
+      absl::SleepFor(absl::Milliseconds(30));
+    }
+  }
+  static v1::Job Details(Daemon& hub) {
+    v1::GetJobRequest request;
+    request.set_job("a");
+    return hub.backend().GetJob(request)->job();
+  }
+  static v1::Projection Project(Daemon& hub) {
+    v1::ProjectRequest request;
+    request.set_job("a");
+    const auto reply = hub.backend().Project(request);
+    EXPECT_TRUE(reply.ok()) << reply.status();
+    return reply.ok() ? reply->projection() : v1::Projection();
+  }
+  static void ExpectAllStepsKnown(Daemon& hub) {
+    EXPECT_EQ(Details(hub).iterations(), kAll);
+    const v1::Projection projection = Project(hub);
+    const double all_ns = static_cast<double>(kAll * kStepNs);
+    EXPECT_NEAR(projection.so_far().low(), all_ns, all_ns / 1000);
+    EXPECT_NEAR(projection.so_far().high(), all_ns, all_ns / 1000);
+    EXPECT_THAT(projection.basis(), HasSubstr("of 7 lengths"));
+    EXPECT_THAT(projection.basis(), Not(HasSubstr("when their steps were over")));
+  }
+
+  std::array<Node, 2> nodes_;
+};
+
+TEST_F(BacklogTest, StepsWaitForTheNodeThatComesLast) {
+  TrainUntilTheHubGoes();
+  auto hub = Start();
+  ASSERT_TRUE(Return(*hub, 0) && SendRest(*hub, 0));
+  Pass(60);
+  EXPECT_EQ(Details(*hub).iterations(), kBefore) << "rank 1 may still come";
+  ASSERT_TRUE(Return(*hub, 1));
+  Pass(60);
+  EXPECT_EQ(Details(*hub).iterations(), kFirst) << "more of rank 1 may come";
+  ASSERT_TRUE(SendRest(*hub, 1));
+  ExpectAllStepsKnown(*hub);
+  Disconnect(*hub);
+}
+
+TEST_F(BacklogTest, StepsWaitWhileAStoppedHubReadsWhatCame) {
+  TrainUntilTheHubGoes();
+  auto hub = Start();
+  ASSERT_TRUE(Return(*hub, 0) && Return(*hub, 1) && SendRest(*hub, 0));
+  clock_.Advance(absl::Hours(1));
+  absl::SleepFor(absl::Milliseconds(500));  // some turns
+  EXPECT_EQ(Details(*hub).iterations(), kFirst);
+  ASSERT_TRUE(SendRest(*hub, 1));
+  ExpectAllStepsKnown(*hub);
+  Disconnect(*hub);
+}
+
+TEST_F(BacklogTest, AJobGoesOnWithoutANodeThatStaysAway) {
+  TrainUntilTheHubGoes();
+  auto hub = Start();
+  ASSERT_TRUE(Return(*hub, 0) && SendRest(*hub, 0));
+  Pass(60);
+  EXPECT_EQ(Details(*hub).iterations(), kBefore);
+  for (int i = 0; i < 1'000 && Details(*hub).iterations() == kBefore; ++i) Pass(1);
+  EXPECT_EQ(Details(*hub).iterations(), kAll);
+  ASSERT_TRUE(Return(*hub, 1) && SendRest(*hub, 1));
+  EXPECT_THAT(Project(*hub).basis(), HasSubstr("1000 iterations came when their steps were over"));
+  Disconnect(*hub);
 }
 
 TEST_F(NodeReportsTest, AJobSaysThatReportsOfItsNodeWereLost) {
