@@ -35,7 +35,8 @@ std::string FormatLosses(const v1::Losses& losses);
 std::string ProgressLine(const v1::Job& job, int width);
 
 bool IsOver(const v1::Job& job);  // ended or interrupted
-// What figures that are not of the whole run are of: "so far", "until its end", "what was read".
+// Names the part of the run that figures cover, where that is not all of it: "so far", "until its
+// end", "what was read".
 std::string WhatRanText(const v1::Job& job);
 // How many iterations the job that is over should have had, when it ended before them; else 0.
 int64_t EndedBefore(const v1::Job& job);

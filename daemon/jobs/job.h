@@ -140,7 +140,7 @@ class Job final : private JobEvents {
   void OnLosses(int64_t process_id, const RingLosses& losses);
   // Records of its traces that the store did not take.
   void OnUnstored(int64_t process_id, int64_t records);
-  // So many batches of what its node reported never came.
+  // `count` batches of reports from its node never came.
   void OnLostBatches(int64_t process_id, int64_t count);
   // `count` calls will not come.
   void OnCallsMissing(int64_t process_id, uint64_t count);

@@ -54,7 +54,7 @@ void Job::TakeRows(WriteBatch& batch) {
   move(rows_.measurements, batch.measurements);
   move(rows_.trace_segments, batch.trace_segments);
   if (changes_.unsaved(StatePart::kJob)) {
-    // Of thousands of ranks it is a million messages, all freed at once.
+    // A job of thousands of ranks has a million messages here; the arena frees them at once.
     google::protobuf::Arena arena;
     JobState& state = *google::protobuf::Arena::CreateMessage<JobState>(&arena);
     SaveState(state);
